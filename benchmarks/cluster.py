@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from benchmarks import apache_kafka, latency, load, ottla_broker, throughput
@@ -127,14 +127,17 @@ def note_latency(report: Report, clusters: Sequence[Any], number: int, *, quick:
 
 
 def note_failover(report: Report, cluster: Any, number: int) -> None:
-    """Kill the leader of a partition and measure the time until the next record is acknowledged."""
+    """Kill the leader of a partition and measure the time until a record that is sent then is acknowledged.
+
+    The dead leader has acknowledged earlier records, and its answers may still arrive.
+    """
     topic = f"failover-{number}"
     load.create_topic(cluster, topic, 1)
-    times: list[float] = []
+    acknowledged: list[tuple[float, float]] = []
 
-    def delivered(error: object, _: object) -> None:
+    def delivered(error: object, message: Message) -> None:
         if error is None:
-            times.append(time.monotonic())
+            acknowledged.append((float(message.value() or 0), time.monotonic()))
 
     producer = Producer(
         {
@@ -149,9 +152,11 @@ def note_failover(report: Report, cluster: Any, number: int) -> None:
     leader = leader_of(cluster, topic)
     killed = time.monotonic()
     cluster.node(leader).kill()
-    while not (times and times[-1] > killed + 0.001) and time.monotonic() < killed + PATIENCE:
+    dead = time.monotonic()
+    after: list[float] = []
+    while not after and time.monotonic() < killed + PATIENCE:
         send_for(producer, topic, delivered, 0.02)
-    after = [each for each in times if each > killed]
+        after = [at for sent, at in acknowledged if sent > dead]
     report.measure("kill -9 of a leader", "to the next acknowledged record", "s", LATENCY, max).add(
         cluster.name, min(after) - killed
     )
@@ -161,10 +166,11 @@ def note_failover(report: Report, cluster: Any, number: int) -> None:
     until_in_sync(cluster, topic)
 
 
-def send_for(producer: Producer, topic: str, delivered: Callable[[object, object], None], seconds: float) -> None:
+def send_for(producer: Producer, topic: str, delivered: Callable[[object, Message], None], seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        producer.produce(topic, b"x" * 100, partition=0, on_delivery=delivered)
+        value = f"{time.monotonic():<100}"  # When it was sent.
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
         producer.poll(0.001)
 
 
