@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, settings
 from ottla.protocol import _fields
 
 _fields.STRICT = True
-# A loaded machine is no property of the code.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A loaded machine is no property of the code. Every run has other examples: --hypothesis-profile=thorough has more.
+settings.register_profile("tests", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("tests"), max_examples=1000)
 settings.load_profile("tests")
 
 

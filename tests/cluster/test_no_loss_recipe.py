@@ -1,6 +1,7 @@
 """The settings of "No loss" in docs/delivery.md: with all of them nothing is lost, and without any one, a record is.
 
 Most tests do the same harm to two topics or two clients at once. One has all settings, the other lacks one of them.
+`make crash-cluster` runs the long ones.
 """
 
 from __future__ import annotations
@@ -161,6 +162,7 @@ def test_without_acks_all_a_dead_leader_takes_records_along(cluster: Cluster, cr
     assert read(cluster, topic) == [b"before", b"acks=all"]
 
 
+@pytest.mark.long
 def test_without_replicas_the_only_copy_is_lost(cluster: Cluster, create: Create) -> None:
     three, one = create(), create(replicas=(1,))
     for topic in (three, one):
@@ -188,6 +190,7 @@ def test_without_min_insync_replicas_a_lonely_leader_acknowledges(cluster: Clust
     assert read(cluster, two) == [b"before"]
 
 
+@pytest.mark.long
 def test_with_unclean_elections_an_old_replica_leads(cluster: Cluster, create: Create) -> None:
     clean, unclean = create(), create(unclean=True)
     cluster.broker(3).stop()
@@ -205,6 +208,7 @@ def test_with_unclean_elections_an_old_replica_leads(cluster: Cluster, create: C
     assert read(cluster, unclean) == []
 
 
+@pytest.mark.long
 def test_without_retries_an_error_loses_the_record(cluster: Cluster, create: Create) -> None:
     topic = create()
     with (
@@ -222,6 +226,7 @@ def test_without_retries_an_error_loses_the_record(cluster: Cluster, create: Cre
     assert read(cluster, topic) == [b"before", b"before", b"sent again"]
 
 
+@pytest.mark.long
 def test_without_idempotence_a_retry_repeats_the_record(cluster: Cluster, create: Create) -> None:
     topic = create()
     with (

@@ -186,7 +186,8 @@ def test_the_fixture_runs_pipelines_and_stored_cases(orders: Path, ottla_pipelin
         ottla_pipeline.check(orders)
 
 
-@pytest.mark.parametrize("name", ["orders.toml", pytest.param("clicks.toml", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["orders.toml", "clicks.toml"])
 def test_the_cases_of_the_examples(ottla_pipeline: Pipelines, name: str) -> None:
     ottla_pipeline.check(EXAMPLES / name)
 

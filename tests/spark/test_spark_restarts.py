@@ -119,6 +119,7 @@ def test_a_checkpoint_from_a_backup_loses_no_rows(topics: Topics, spark: SparkSe
     assert len(committed(topics, getattr(sink, "topic"))) == 30  # noqa: B009
 
 
+@pytest.mark.long
 def test_a_damaged_metadata_file_is_named(topics: Topics, spark: SparkSession, file: Path) -> None:
     produce(topics, file, range(3))
     run(load(file), spark)

@@ -286,6 +286,7 @@ mode = "update"
 """
 
 
+@pytest.mark.long
 def test_rules_before_and_after_steps_with_state(
     made: Callable[[str], Made], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -241,6 +241,7 @@ def test_broken_records_pass_a_shared_dedupe(declared: Declared, topics: Topics)
     assert declared.dead() == [2, 3, 4, 8, 11]
 
 
+@pytest.mark.long  # tests/unit/spark/pipelines/test_shared_layout.py tests the rules
 def test_sinks_that_come_and_go(declared: Declared, spark: SparkSession) -> None:
     declared.write(HEAD, TABLE, OUT)
     declared.send(range(12), broken=5)

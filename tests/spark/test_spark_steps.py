@@ -119,6 +119,7 @@ format = "parquet"
     assert [one[1:] for one in hourly] == [(4, 2), (1, 1)]
 
 
+@pytest.mark.long
 def test_sessions_merge(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
     clicks = topics.make()
 
