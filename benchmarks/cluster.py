@@ -19,7 +19,7 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from benchmarks import apache_kafka, latency, load, ottla_broker, throughput
-from benchmarks.clusters import KafkaCluster, OttlaCluster, PeerCluster
+from benchmarks.clusters import BROKERS, KafkaCluster, OttlaCluster, PeerCluster
 from benchmarks.comparison import add_quick, new_parser, reporting, say
 from benchmarks.lifecycle import acknowledge
 from benchmarks.report import Report, Target
@@ -129,14 +129,15 @@ def note_latency(report: Report, clusters: Sequence[Any], number: int, *, quick:
 def note_failover(report: Report, cluster: Any, number: int) -> None:
     """Kill the leader of a partition and measure the time until a record that is sent then is acknowledged.
 
-    The dead leader has acknowledged earlier records, and its answers may still arrive.
+    The dead leader has acknowledged earlier records, and its answers may still arrive. The producer writes to three
+    partitions: one that is connected to the dead broker only looks once a second for another one.
     """
     topic = f"failover-{number}"
-    load.create_topic(cluster, topic, 1)
+    load.create_topic(cluster, topic, BROKERS)
     acknowledged: list[tuple[float, float]] = []
 
     def delivered(error: object, message: Message) -> None:
-        if error is None:
+        if error is None and message.partition() == 0:
             acknowledged.append((float(message.value() or 0), time.monotonic()))
 
     producer = Producer(
@@ -170,7 +171,8 @@ def send_for(producer: Producer, topic: str, delivered: Callable[[object, Messag
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = f"{time.monotonic():<100}"  # When it was sent.
-        producer.produce(topic, value, partition=0, on_delivery=delivered)
+        for partition in range(BROKERS):
+            producer.produce(topic, value, partition=partition, on_delivery=delivered)
         producer.poll(0.001)
 
 
