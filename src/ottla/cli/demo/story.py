@@ -98,6 +98,8 @@ class Demo:
             stack.push_async_callback(spark.call, pipeline.close)
             stack.callback(pipeline.enough)  # Else an interrupted demo would wait for the pipeline's end.
             running = asyncio.create_task(spark.call(pipeline.run))
+            # Ctrl-C in a terminal ends the broker too. Nobody asks then why the pipeline failed.
+            running.add_done_callback(lambda task: task.cancelled() or task.exception())
             group = Group(servers, self._events.topic, self._args.partitions, GROUP, self._args.consumers)
             await stack.enter_async_context(group)
             shares = await group.settled()
