@@ -254,12 +254,12 @@ def test_a_table_that_is_deleted_while_it_is_read_keeps_its_rows(
 
     monkeypatch.setattr(tables, "TICK_SECONDS", 0.01)
     monkeypatch.setattr(tables, "_list_files", list_and_delete)
-    source = spark.read.schema("user STRING, city STRING").csv(str(cities))
+    source = spark.read.schema("user STRING, city_in_memory STRING").csv(str(cities))
     refresher = tables.Refresher(pipeline, spark, {"cities": source})
 
     def planned() -> Any:
         """A micro-batch that is planned now."""
-        frame = refresher.frames["cities"].select("user", "city")
+        frame = refresher.frames["cities"].select("*")
         frame._jdf.queryExecution().executedPlan()
         return frame
 
@@ -269,7 +269,7 @@ def test_a_table_that_is_deleted_while_it_is_read_keeps_its_rows(
     def in_memory() -> int:
         """How often Spark keeps the rows of the file."""
         context: Any = spark.sparkContext
-        return sum(tmp_path.name in one.name() for one in context._jsc.sc().getRDDStorageInfo())
+        return sum("city_in_memory" in one.name() for one in context._jsc.sc().getRDDStorageInfo())
 
     refresher.frames["cities"].persist().count()
     query = Running()
