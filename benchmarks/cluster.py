@@ -19,12 +19,12 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from benchmarks import apache_kafka, latency, load, ottla_broker, throughput
-from benchmarks.clusters import BROKERS, KafkaCluster, OttlaCluster, PeerCluster
+from benchmarks.clusters import BROKERS, ONE_REPLICA, KafkaCluster, OttlaCluster, PeerCluster
 from benchmarks.comparison import add_quick, new_parser, reporting, say
 from benchmarks.lifecycle import acknowledge
 from benchmarks.report import Report, Target
 
-BENCHMARKS = ("throughput", "latency", "failover", "start", "memory", "catchup", "election")
+BENCHMARKS = ("throughput", "latency", "failover", "start", "memory", "catchup", "election", "cores")
 RATE, CPU, LATENCY = Target(">=", 1.0), Target("<=", 0.6), Target("<=", 1.0)
 START, MEMORY, CATCH_UP = Target("<=", 0.3), Target("<=", 0.2), Target("<=", 1.0)
 PATIENCE = 120.0
@@ -38,6 +38,10 @@ def main() -> None:
     with reporting(report):
         in_turns(makers, report, options)
         alone(makers, report, options)
+        if "cores" in options.only:
+            for brokers in (1, 2, 4):
+                say(f"{brokers} brokers with one replica")
+                note_cores(report, brokers, options)
 
 
 def parse() -> argparse.Namespace:
@@ -279,6 +283,24 @@ def note_election(report: Report, make: MakeCluster, partitions: int) -> None:
                 time.sleep(0.01)
         label = f"of a dead broker with {partitions:,} partitions"
         report.measure("New leaders", label, "s").add(cluster.name, time.monotonic() - begin)
+
+
+def note_cores(report: Report, brokers: int, options: argparse.Namespace) -> None:
+    """Measure how brokers on one machine share the work: each of them can use a core."""
+    records = 600_000 if options.quick else 2_000_000
+    with OttlaCluster(brokers, ONE_REPLICA) as cluster:
+        any_cluster: Any = cluster
+        load.create_topic(any_cluster, "cores", 8)
+        for number in range(options.repetitions + 1):
+            before = [node.cpu_seconds() for node in cluster.nodes]
+            totals = load.produce(any_cluster, "cores", size=100, records=records, config={"batch.size": 4096})
+            busiest = max(node.cpu_seconds() - then for node, then in zip(cluster.nodes, before, strict=True))
+            if number == 0:  # a warm-up
+                continue
+            rate = report.measure(f"{brokers} brokers, one replica, 100 B, 4 KB batches", "records/s", "records/s")
+            rate.add(cluster.name, totals.records / totals.seconds)
+            cpu = report.measure(rate.section, "CPU of the busiest broker per million records", "s")
+            cpu.add(cluster.name, busiest / (totals.records / 1e6))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +30,8 @@ CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.leader.rebalance.enable": "false",
 }
+#: For speed only.
+ONE_REPLICA = {name: "1" if value in ("2", "3") else value for name, value in CONFIG.items()}
 
 
 class PeerCluster:
@@ -97,9 +100,15 @@ class PeerCluster:
 
 
 class OttlaCluster(PeerCluster):
-    """Three ottla brokers and one ZooKeeper, which counts in CPU time and memory."""
+    """Ottla brokers and one ZooKeeper, which counts in CPU time and memory."""
 
     name = "ottla"
+
+    def __init__(self, brokers: int = BROKERS, config: Mapping[str, str] = CONFIG) -> None:
+        super().__init__()
+        self._brokers = brokers
+        self._config = config
+        self.replication_factor = int(config["default.replication.factor"])
 
     def before(self, stack: contextlib.ExitStack) -> None:
         # Imported here: it needs PySpark's jars.
@@ -111,7 +120,8 @@ class OttlaCluster(PeerCluster):
     def make_nodes(self) -> list[Peer]:
         address = f"{self._zookeeper.address}/bench"
         return [
-            OttlaBroker({**CONFIG, "node.id": number, "zookeeper.connect": address}) for number in range(1, BROKERS + 1)
+            OttlaBroker({**self._config, "node.id": number, "zookeeper.connect": address})
+            for number in range(1, self._brokers + 1)
         ]
 
     def other_pids(self) -> list[int]:
