@@ -83,21 +83,25 @@ class Scenario:
 
     def _settle(self, clients: Clients, faults: Faults) -> None:
         cluster = self.cluster
-        end = cluster.now + SETTLE
-        problem: str | None = "nothing was checked"
-        while cluster.now < end and problem is not None:
-            cluster.run_until(cluster.now + LOOK)
-            faults.revive()
-            problem = cluster.invariants.unsettled()
-        if problem is not None:
-            raise Violation(LIVENESS, problem)
+        self._until_settled(faults)
         clients.is_open = False
         cluster.run_until(cluster.now + 5_000)
         if clients.pending:
             raise Violation(LIVENESS, f"{clients.pending} writes have no answer")
-        if problem := cluster.invariants.unsettled():
-            raise Violation(LIVENESS, problem)
+        # A late suspicion may have changed something just now.
+        self._until_settled(faults)
         cluster.invariants.check_images()
+
+    def _until_settled(self, faults: Faults) -> None:
+        cluster = self.cluster
+        end = cluster.now + SETTLE
+        problem: str | None = "nothing was checked"
+        while problem is not None:
+            if cluster.now >= end:
+                raise Violation(LIVENESS, problem)
+            cluster.run_until(cluster.now + LOOK)
+            faults.revive()
+            problem = cluster.invariants.unsettled()
 
     def _end(self, applications: Applications) -> None:
         """Let the applications come to an end, and look at what they have done."""
