@@ -240,7 +240,7 @@ def test_a_table_that_is_deleted_while_it_is_read_keeps_its_rows(
         name="shop",
         checkpoint=str(tmp_path / "state"),
         sources=[Source(name="orders", topics=["orders"], format="raw")],
-        tables=[Table(name="cities", format="csv", path=str(cities), refresh="0 seconds")],
+        tables=[Table(name="cities", format="csv", path=str(cities), refresh="300 milliseconds")],
         sinks=[FileSink(name="table", path=str(tmp_path / "table"))],
     )
     deleted = threading.Event()

@@ -123,10 +123,12 @@ class _Table:
                 self._old.remove(old)
                 self._free(old.rows)
             if time.monotonic() >= self._due:
-                self._refresh(queries)
+                try:
+                    self._refresh(queries)
+                finally:
+                    self._due = time.monotonic() + self._seconds
         except Exception as error:
             log.warning("table %s could not be refreshed, and keeps its rows: %s", self.name, cause_of(error))
-        self._due = max(self._due, time.monotonic() + self._seconds)
 
     def stop(self) -> None:
         """Free the memory: no query runs any more."""
