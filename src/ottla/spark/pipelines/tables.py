@@ -65,7 +65,8 @@ class Refresher:
         rule = planner(self._spark)
         if rule is None:
             log.warning(
-                "tables are not refreshed with this Spark: their rows are those of the start (see docs/spark.md)"
+                "tables are not refreshed over Spark Connect, nor with a version of Spark that ottla does not know: "
+                "they keep the rows of the start"
             )
             return
         with self._lock:
