@@ -69,7 +69,7 @@ bench-clients: setup ## the clients and assignors, compared with others (Kafka's
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
 
-bench-cluster: setup ## three brokers, compared with three nodes of Apache Kafka (Java 17+ and Maven), about half an hour
+bench-cluster: setup ## three brokers, compared with three nodes of Apache Kafka (Java 17+ and Maven), about 15 minutes
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
 	$(BIN)/python -m benchmarks.growing
 
