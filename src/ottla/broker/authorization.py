@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.net.server.channel import Principal
+from ottla.security.principals import Principal
 
 if TYPE_CHECKING:
     from ottla.broker.node import Call, Node

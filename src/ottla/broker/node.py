@@ -21,10 +21,10 @@ from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener
 from ottla.metadata import Metadata, Topic
 from ottla.metadata.values import CONSUMER_OFFSETS, NO_LEADER, TRANSACTION_STATE
-from ottla.net.server.channel import Principal
 from ottla.net.server.connection import Connection
 from ottla.net.server.turn import Turn
 from ottla.runtime.clock import Clock
+from ottla.security.principals import Principal
 from ottla.storage.log import Log
 from ottla.storage.manager import LogManager
 from ottla.types import TopicPartition

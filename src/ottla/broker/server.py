@@ -141,7 +141,7 @@ class BrokerServer:
         self._metrics_server = server
 
     async def _listen(self, listener: Listener) -> Server:
-        server = Server(self._handle, _limits(self.config), self._turn)
+        server = Server(self._handle, _limits(self.config), self._turn, name=listener.name)
         await server.start(listener.host, listener.port)
         return server
 

@@ -9,25 +9,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ottla.protocol.codec import Buffer
+from ottla.security.principals import ANONYMOUS, Principal
 
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HAS_SENDFILE = hasattr(os, "sendfile")
-
-
-class Principal(NamedTuple):
-    """Who sends the requests of a connection, in Kafka's form: ``User:alice``."""
-
-    type: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
-
-
-ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class Channel(Protocol):

@@ -54,14 +54,17 @@ class Connection:
 
     __slots__ = (
         "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_task", "_writing",
-        "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint",
-        "last_active", "receiving_since",
+        "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint", "handler",
+        "last_active", "max_request_size", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, channel: Channel, host: str, port: int) -> None:
         self._server = server
         self.channel = channel
         self.fd = channel.fd
+        self.handler = server.handler
+        """Handles the next frame. Authentication uses one of its own until the client is known."""
+        self.max_request_size = server.max_request_size
         self._loop = server.loop
         self._outgoing = Outgoing(channel)
         self._busy = False
@@ -80,6 +83,11 @@ class Connection:
         """The end of what is received now: a large frame is received up to its end, so that the next need not move."""
         self.last_active = self.receiving_since = self._loop.time()
         server.readers.add(self)
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the client connected to."""
+        return self._server.name
 
     @property
     def is_receiving(self) -> bool:
@@ -111,7 +119,7 @@ class Connection:
         self._server.bytes_in += size
         self.last_active = self.receiving_since = now
         # Usually it is one request, and the connection is not busy; it may have become busy since.
-        fits = 4 + SHORTEST <= size <= self._server.max_request_size and not self._busy
+        fits = 4 + SHORTEST <= size <= self.max_request_size and not self._busy
         if fits and _SIZE.unpack_from(data)[0] == size - 4:
             self.frame_hint = size
             self._handle(data[4:])
@@ -168,7 +176,7 @@ class Connection:
         assert buffer is not None
         while self.filled - position >= 4:
             (size,) = _SIZE.unpack_from(buffer, position)
-            if not SHORTEST <= size <= self._server.max_request_size:
+            if not SHORTEST <= size <= self.max_request_size:
                 self._refuse_size(size)
                 return
             end = position + 4 + size
@@ -184,7 +192,7 @@ class Connection:
         self._keep_rest(position)
 
     def _refuse_size(self, size: int) -> None:
-        limit = self._server.max_request_size
+        limit = self.max_request_size
         self.close(f"a request of {size} bytes; between {SHORTEST} and {limit} (socket.request.max.bytes) are allowed")
 
     def _make_room(self, position: int, size: int) -> None:
@@ -222,7 +230,7 @@ class Connection:
     def _handle(self, frame: memoryview) -> bool:
         """Handle one frame; return whether the next may follow immediately."""
         try:
-            answer = self._server.handler(self, frame)
+            answer = self.handler(self, frame)
             if isinstance(answer, Buffer):
                 return self._send(answer)
         except CloseConnection as error:

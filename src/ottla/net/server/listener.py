@@ -48,7 +48,8 @@ class Server:
     """Accepts connections on one address and handles their frames.
 
     ``handler(connection, frame)`` returns the response, an awaitable of it, or None for no response. The frame is only
-    valid until the handler returns.
+    valid until the handler returns. ``name`` is the name of the listener. ``on_connect`` may give a new connection
+    another handler and a smaller limit of requests until its client has authenticated.
     """
 
     def __init__(
@@ -57,9 +58,14 @@ class Server:
         limits: Limits,
         turn: Turn | None = None,
         new_channel: Callable[[socket.socket], Channel] = PlainChannel,
+        *,
+        name: str = "PLAINTEXT",
+        on_connect: Callable[[Connection], None] | None = None,
     ) -> None:
         self.handler = handler
         self._new_channel = new_channel
+        self.name = name
+        self._on_connect = on_connect
         self.turn = turn or Turn()
         self.limits = limits
         self.max_request_size = limits.max_request_size
@@ -133,7 +139,10 @@ class Server:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self.accepted += 1
             self._per_ip[host] += 1
-            self.connections.add(Connection(self, self._new_channel(sock), host, port))
+            connection = Connection(self, self._new_channel(sock), host, port)
+            self.connections.add(connection)
+            if self._on_connect is not None:
+                self._on_connect(connection)
 
     def _refuse(self, sock: socket.socket, host: str, why: str) -> None:
         self.refused += 1
