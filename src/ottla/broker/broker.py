@@ -16,6 +16,7 @@ from typing import Any, Self
 from ottla.broker.server import BrokerServer
 from ottla.config import BrokerConfig
 from ottla.config.listeners import parse_address
+from ottla.config.secrets import resolved
 from ottla.errors import ConfigError, OttlaError
 from ottla.runtime.assignors import server_assignors
 from ottla.runtime.clock import Clock
@@ -70,7 +71,7 @@ class Broker:
         if self._data_dir is None and "group.initial.rebalance.delay.ms" not in names:
             # Temporary brokers are used in tests, where no other member is about to join.
             values["group.initial.rebalance.delay.ms"] = 0
-        return BrokerConfig.parse(values)
+        return BrokerConfig.parse(resolved(values))
 
     # ── addresses ─────────────────────────────────────────────────────────────────────────────────────────────────
 

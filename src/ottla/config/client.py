@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from ottla.config.elsewhere import hint
 from ottla.config.fields import Check, at_least, each_of, int32, int64, listing, one_of, password, plugin, string
 from ottla.config.listeners import parse_address
+from ottla.config.secrets import resolved
 from ottla.config.table import named, parsed, rows
 from ottla.errors import ConfigError
 from ottla.suggestions import did_you_mean
@@ -140,7 +141,7 @@ class ClientConfig:
             if name in values:
                 raise ConfigError(f"{cls.what} {name} is given twice, in the mapping and as a keyword.")
             values[name] = value
-        return cls.parse(values)
+        return cls.parse(resolved(values))
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:

@@ -68,7 +68,7 @@ REASONS = {
     "sasl.oauthbearer.": _TOKENS,
     "sasl.client.callback.handler.class": _TOKENS,
     "security.providers": _JAVA,
-    "config.providers": "Leave it out. Read secrets in your program and pass them as values.",
+    "config.providers": "Leave it out. ${env:NAME} and ${file:path} work in every value.",
     "bootstrap.controllers": "Use bootstrap.servers. The client reaches controllers through brokers.",
     "share.": _SHARE,
     "transaction.two.phase.commit.enable": "Leave it out. A transaction ends after transaction.timeout.ms.",

@@ -185,7 +185,8 @@ class Key:
 
 
 def _row(kind: ConfigType, default: Any, doc: str, checks: tuple[Check, ...], **more: Any) -> Any:
-    return field(default=default, metadata={"key": Key("", kind, default, doc, checks, **more)})
+    shown = kind is not ConfigType.PASSWORD
+    return field(default=default, repr=shown, metadata={"key": Key("", kind, default, doc, checks, **more)})
 
 
 def boolean(default: bool, doc: str, **more: Any) -> Any:

@@ -14,6 +14,8 @@ _IGNORED = (
     "background.threads",
     "broker.heartbeat.interval.ms",
     "broker.session.timeout.ms",
+    "config.providers",
+    "config.providers.",
     "connection.failed.authentication.delay.ms",
     "controller.",
     "delete.records.purgatory.",
@@ -73,7 +75,6 @@ _SECURITY = (
 _JAVA_CODE = (
     "alter.config.policy.class.name",
     "client.quota.callback.class",
-    "config.providers",
     "create.topic.policy.class.name",
     "principal.builder.class",
     "security.providers",

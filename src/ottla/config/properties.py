@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.foreign import is_ignored
+from ottla.config.secrets import resolved, resolved_value
 from ottla.config.table import key
 from ottla.errors import ConfigError
 
@@ -64,17 +65,18 @@ def parse_broker_properties(
         properties = properties_with_lines(text)
     except ConfigError as error:
         raise ConfigError(f"{source}, {error}") from None
-    for name, each in properties.items():
-        _check(name, each, source)
+    values = {name: _checked(name, each, source) for name, each in properties.items()}
     stronger = {name.replace("_", "."): value for name, value in (overrides or {}).items()}
-    return BrokerConfig.parse({name: each.value for name, each in properties.items()} | stronger)
+    return BrokerConfig.parse(values | resolved(stronger))
 
 
-def _check(name: str, each: Property, source: str) -> None:
-    if is_ignored(name):
-        return
+def _checked(name: str, each: Property, source: str) -> object:
+    """Return the value, with the contents of what it refers to."""
     try:
-        key(BrokerConfig, name).parse(each.value)
+        value = resolved_value(name, each.value)
+        if not is_ignored(name):
+            key(BrokerConfig, name).parse(value)
+        return value
     except ConfigError as error:
         raise ConfigError(f"{source}, line {each.line}: {error}") from None
 
