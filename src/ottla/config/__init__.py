@@ -5,6 +5,7 @@ table.py       read names and values against a table
 topic.py       `TopicConfig`
 group.py       `GroupConfig`
 broker.py      `BrokerConfig`; replication.py has its rows about clusters
+security.py    `ListenerSecurity`, and the broker's rows about security; channels.py has those of single listeners
 client.py      `ClientConfig`, the rows that all clients share; producer.py, consumer.py, admin.py have the rest
 elsewhere.py   hints for names of other clients
 checks.py      rules that involve several names of the broker
@@ -40,6 +41,7 @@ from ottla.config.fields import ConfigType
 from ottla.config.group import GroupConfig, effective_group_config
 from ottla.config.listeners import Listener, parse_address
 from ottla.config.properties import parse_broker_properties, parse_properties
+from ottla.config.security import ListenerSecurity
 from ottla.config.topic import TopicConfig
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "ConfigType",
     "GroupConfig",
     "Listener",
+    "ListenerSecurity",
     "Synonym",
     "TopicConfig",
     "alter_broker",

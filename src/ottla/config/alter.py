@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.config.broker import BrokerConfig
+from ottla.config.broker import BrokerConfig, broker_key
 from ottla.config.effective import check_topic_overrides
 from ottla.config.fields import ConfigType, Key
 from ottla.config.group import GroupConfig, check_group_overrides
-from ottla.config.table import ConfigTable, key, rows
+from ottla.config.table import ConfigTable, rows
 from ottla.config.topic import TopicConfig
 from ottla.errors import ConfigError, InvalidRequest
 
@@ -62,7 +62,7 @@ def alter_broker(broker: BrokerConfig, change: Change, *, for_all_brokers: bool)
     settings = _changed(BrokerConfig, layer, change)
     changed = sorted(name for name, value in settings.items() if layer.get(name) != value)
     try:
-        fixed = [name for name in changed if not key(BrokerConfig, name).dynamic]
+        fixed = [name for name in changed if not broker_key(name).dynamic]
         if fixed:
             raise InvalidRequest(
                 f"Cannot be changed while the broker runs: {', '.join(fixed)}. Restart the broker with the new value."

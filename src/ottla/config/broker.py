@@ -1,22 +1,24 @@
 """The configuration table of the broker. Names, defaults and ranges are Kafka's.
 
 To add a name, add a field. `dynamic=True` means that the broker accepts a new value while it runs. replication.py has
-the rows about clusters. foreign.py lists Kafka's names that this broker ignores or rejects. Our own names start with
-``ottla.``.
+the rows about clusters, channels.py and security.py those about security. foreign.py lists Kafka's names that this
+broker ignores or rejects. Our own names start with ``ottla.``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from ottla.config.checks import check_broker, connection_overrides
+from ottla.config.channels import ChannelConfig
+from ottla.config.checks import check_broker, connection_overrides, security_protocols
 from ottla.config.fields import (
     DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
     Check,
+    Key,
     at_least,
     between,
     boolean,
@@ -29,9 +31,10 @@ from ottla.config.fields import (
     string,
 )
 from ottla.config.foreign import is_ignored, rejection_of
-from ottla.config.listeners import Listener, parse_address, without_controllers
+from ottla.config.listeners import Listener, controller_listeners, parse_address
 from ottla.config.replication import BUFFER, ReplicationConfig
-from ottla.config.table import attribute, named, rows
+from ottla.config.security import PREFIX, ListenerSecurity, Override, SecurityConfig
+from ottla.config.table import attribute, key, named, rows
 from ottla.config.topic import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
@@ -57,7 +60,7 @@ def _is_address(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ReplicationConfig):
+class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
     """The typed configuration of the broker. `parse` reads one from names and texts.
 
     >>> BrokerConfig.parse({"num.partitions": "3"}).num_partitions
@@ -78,10 +81,6 @@ class BrokerConfig(ReplicationConfig):
         "The addresses that clients connect to, if they differ from listeners: behind a proxy, in a container, or on "
         "all interfaces.",
         item=Listener.parse,
-    )
-    listener_security_protocol_map: str = string(
-        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The security protocol of each listener name, as NAME:PROTOCOL separated by commas.",
     )
     log_dir: str = string("ottla-data", "The data directory, if log.dirs is not set.")
     log_dirs: tuple[str, ...] | None = listing(
@@ -361,18 +360,26 @@ class BrokerConfig(ReplicationConfig):
     def parse(cls, values: Mapping[str, object]) -> Self:
         """Read names and values, and check that they fit together.
 
-        Kafka's names without a meaning here go to `ignored`, so that the caller can warn about them. Names that
-        request security are rejected, because this broker has none.
+        Kafka's names without a meaning here go to `ignored`, so that the caller can warn about them.
         """
-        ignored = tuple(name for name in values if is_ignored(name.replace("_", ".")))
-        known = named(cls, {name: value for name, value in values.items() if name not in ignored})
+        left_out = controller_listeners(values)
+        ignored = tuple(name for name in values if _has_no_meaning(name, left_out))
+        used = {name: value for name, value in values.items() if name not in ignored}
+        overrides = {Override.of(name): value for name, value in used.items() if name.startswith(PREFIX)}
+        known = named(cls, {name: value for name, value in used.items() if not name.startswith(PREFIX)})
         table = rows(cls)
         for name in {"listeners", "advertised.listeners"} & known.keys():
-            known[name] = without_controllers(table[name].parse(known[name]), values)
+            listeners = table[name].parse(known[name])
+            known[name] = listeners and tuple(each for each in listeners if each.name not in left_out)
         parsed = {attribute(name): table[name].parse(value) for name, value in known.items()}
         texts = {name: table[name].canonical(value) for name, value in known.items()}
-        given = {name: text for name, text in texts.items() if text is not None}
-        config = cls(**_with_one_id(parsed), given=given, ignored=ignored)
+        texts.update((each.name, each.key.canonical(value)) for each, value in overrides.items())
+        config = cls(
+            **_with_one_id(parsed),
+            overrides=tuple((each, each.key.parse(value)) for each, value in overrides.items()),
+            given={name: text for name, text in texts.items() if text is not None},
+            ignored=ignored,
+        )
         check_broker(config)
         return config
 
@@ -399,6 +406,17 @@ class BrokerConfig(ReplicationConfig):
         """The value of log.dirs, or else of log.dir."""
         return self.log_dirs or (self.log_dir,)
 
+    def listener(self, name: str) -> ListenerSecurity:
+        """Return the security of a listener: its own values, and the broker's where it has none."""
+        values = {each.name: getattr(self, each.name) for each in fields(ChannelConfig)}
+        mechanisms: dict[str, dict[str, Any]] = {}
+        for override, value in self.overrides:
+            if override.listener == name:
+                target = mechanisms.setdefault(override.mechanism, {}) if override.mechanism else values
+                target[attribute(override.row.name)] = value
+        protocol = security_protocols(self.listener_security_protocol_map)[name]
+        return ListenerSecurity(**values, name=name, protocol=protocol, mechanisms=mechanisms)
+
     def max_connections_from(self, address: str) -> int:
         """Return the most connections that this address may open."""
         overrides = connection_overrides(self.max_connections_per_ip_overrides)
@@ -413,6 +431,18 @@ class BrokerConfig(ReplicationConfig):
         if name in rows(TopicConfig):
             return f" It is a topic setting. To set the default of all topics, use {_topic_default(name)}."
         return did_you_mean(name, rows(cls))
+
+
+def broker_key(name: str) -> Key:
+    """Return the row of a name, which may be one of a single listener. Raise ConfigError if there is none."""
+    return Override.of(name).key if name.startswith(PREFIX) else key(BrokerConfig, name)
+
+
+def _has_no_meaning(name: str, controllers: frozenset[str]) -> bool:
+    """Whether a name of Kafka is for threads, quorums or controllers."""
+    if name.startswith(PREFIX):
+        return Override.of(name).listener in controllers
+    return is_ignored(name.replace("_", "."))
 
 
 def _with_one_id(values: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ottla.config.channels import GSSAPI, MECHANISMS
 from ottla.config.listeners import problem_of_advertised, problem_of_listeners
+from ottla.config.security import PROTOCOLS
 from ottla.errors import ConfigError
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
+SERVED = ("PLAINTEXT",)
+"""The protocols that listeners can have."""
 _MEGABYTE = 1024 * 1024
 
 
@@ -24,6 +28,7 @@ def check_broker(config: BrokerConfig) -> None:
 def _problems(config: BrokerConfig) -> Iterator[str]:
     yield from _directories(config)
     yield from _listening(config)
+    yield from _security(config)
     yield from _connections(config)
     yield from _logs(config)
     yield from _groups(config)
@@ -44,26 +49,43 @@ def _listening(config: BrokerConfig) -> Iterator[str]:
     problem = problem_of_advertised(config.advertised_listeners or (), config.listeners)
     if problem:
         yield f"Invalid configuration advertised.listeners: {problem}."
+    names = {listener.name for listener in config.listeners}
+    name = config.inter_broker_listener_name
+    if name is not None and name not in names:
+        yield f"Invalid configuration inter.broker.listener.name: there is no listener named {name}."
+    if name is not None and "security.inter.broker.protocol" in config.given:
+        yield "Set only one of inter.broker.listener.name and security.inter.broker.protocol."
+    for override, _ in config.overrides:
+        if override.listener not in names:
+            yield f"Invalid configuration {override.name}: there is no listener named {override.listener}."
+
+
+def _security(config: BrokerConfig) -> Iterator[str]:
     protocols = security_protocols(config.listener_security_protocol_map)
     for listener in config.listeners:
-        protocol = protocols.get(listener.name)
-        if protocol is None:
+        if listener.name not in protocols:
             yield f"listener.security.protocol.map has no protocol for the listener {listener.name}."
-        elif protocol != "PLAINTEXT":
-            yield f"The listener {listener.name} requires {protocol}, but this broker supports only PLAINTEXT."
-    name = config.inter_broker_listener_name
-    if name is not None and name not in {listener.name for listener in config.listeners}:
-        yield f"Invalid configuration inter.broker.listener.name: there is no listener named {name}."
+            return
+        security = config.listener(listener.name)
+        if security.protocol not in SERVED:
+            yield f"The listener {listener.name} requires {security.protocol}, but this broker supports only PLAINTEXT."
+        if security.has_sasl and GSSAPI in security.sasl_enabled_mechanisms:
+            yield (
+                f"The listener {listener.name} requires GSSAPI (Kerberos), which this broker does not have. Set "
+                f"sasl.enabled.mechanisms to some of {', '.join(MECHANISMS)}."
+            )
+    if config.authorizer_class_name:
+        yield "Invalid configuration authorizer.class.name: this broker does not have ACLs."
 
 
 def security_protocols(text: str) -> dict[str, str]:
     """Return the protocol of each listener name. Raise ConfigError unless it is NAME:PROTOCOL,NAME:PROTOCOL..."""
     pairs = [item.strip().partition(":") for item in text.split(",") if item.strip()]
     for name, _, protocol in pairs:
-        if not name or not protocol:
+        if not name or protocol.strip().upper() not in PROTOCOLS:
             raise ConfigError(
-                f"Invalid value {text!r} for configuration listener.security.protocol.map: "
-                "expected NAME:PROTOCOL, separated by commas."
+                f"Invalid value {text!r} for configuration listener.security.protocol.map: expected NAME:PROTOCOL, "
+                f"separated by commas, with a protocol of {', '.join(PROTOCOLS)}."
             )
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 

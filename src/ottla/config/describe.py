@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.config.broker import BrokerConfig
+from ottla.config.broker import BrokerConfig, broker_key
 from ottla.config.effective import BROKER_NAMES, effective_topic_config
 from ottla.config.fields import ConfigType, Key
 from ottla.config.group import GroupConfig, effective_group_config
@@ -70,12 +70,17 @@ def describe_group(
 
 def describe_broker(broker: BrokerConfig, *, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """Describe this broker. All names by default."""
-    return [_broker_entry(key, broker) for key in _chosen(rows(BrokerConfig), names)]
+    return [_broker_entry(key, broker) for key in _chosen(_rows_with_listeners(broker), names)]
+
+
+def _rows_with_listeners(broker: BrokerConfig) -> Mapping[str, Key]:
+    """Return the rows of the table, and those that are set for single listeners."""
+    return {**rows(BrokerConfig), **{override.name: override.key for override, _ in broker.overrides}}
 
 
 def describe_broker_default(broker: BrokerConfig, *, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """Describe the dynamic settings of all brokers: the broker resource with the empty name."""
-    chosen = [key for key in _chosen(rows(BrokerConfig), names) if key.name in broker.dynamic_default]
+    chosen = [key for key in _chosen(_rows_with_listeners(broker), names) if key.name in broker.dynamic_default]
     return [_default_entry(key, broker.dynamic_default[key.name]) for key in chosen]
 
 
@@ -115,7 +120,10 @@ def _default_entry(key: Key, text: str) -> ConfigEntry:
 
 def _entry(key: Key, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-    return ConfigEntry(key.name, value, source, read_only, False, tuple(synonyms), key.type, key.doc)
+    is_secret = key.type is ConfigType.PASSWORD
+    if is_secret:
+        value, synonyms = None, [each._replace(value=None) for each in synonyms]
+    return ConfigEntry(key.name, value, source, read_only, is_secret, tuple(synonyms), key.type, key.doc)
 
 
 def _names_from(name: str) -> list[str]:
@@ -128,7 +136,7 @@ def _names_from(name: str) -> list[str]:
 
 
 def _broker_layers(names: Collection[str], broker: BrokerConfig) -> list[Synonym]:
-    table = rows(BrokerConfig)
+    table = {name: broker_key(name) for name in names}
     defaults = {name: table[name].format(table[name].default) for name in names}
     layers = (
         (ConfigSource.DYNAMIC_BROKER, broker.dynamic),

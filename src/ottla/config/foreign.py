@@ -1,8 +1,8 @@
 """Names of Kafka's broker configuration that this broker ignores or rejects.
 
 A ``server.properties`` for Kafka should also start this broker. Names that tune threads or quorums are
-ignored, with a warning. Names that request security must not be ignored: the broker does not start. When a name gets a
-meaning, move it to broker.py.
+ignored, with a warning. Names that request security which this broker does not have must not be ignored: the broker
+does not start. When a name gets a meaning, move it to the table.
 """
 
 from __future__ import annotations
@@ -48,10 +48,19 @@ _IGNORED = (
     "quota.window.",
     "replication.quota.",
     "request.timeout.ms",
-    "security.inter.broker.protocol",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.",
+    "sasl.login.retry.",
+    "sasl.mechanism.controller.protocol",
     "server.max.startup.time.ms",
     "share.",
     "socket.connection.setup.",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
     "telemetry.max.bytes",
     "transaction.state.log.load.buffer.size",
     "transaction.two.phase.commit.enable",
@@ -61,35 +70,45 @@ _IGNORED = (
     "zookeeper.metadata.migration.enable",
     "zookeeper.sync.time.ms",
 )
-_SECURITY = (
-    "authorizer.",
-    "delegation.token.",
-    "listener.name.",
-    "sasl.",
-    "ssl.",
-    "super.users",
-    "zookeeper.clientCnxnSocket",
-    "zookeeper.set.acl",
-    "zookeeper.ssl.",
-)
+_SECURITY = {
+    "delegation.token.": "delegation tokens",
+    "sasl.kerberos.": "Kerberos",
+    "sasl.oauthbearer.assertion.": "an OAUTHBEARER login of the broker itself",
+    "sasl.oauthbearer.client.credentials.": "an OAUTHBEARER login of the broker itself",
+    "sasl.oauthbearer.scope": "an OAUTHBEARER login of the broker itself",
+    "sasl.oauthbearer.token.endpoint.url": "an OAUTHBEARER login of the broker itself",
+    "zookeeper.clientCnxnSocket": "TLS to ZooKeeper",
+    "zookeeper.set.acl": "ACLs in ZooKeeper",
+    "zookeeper.ssl.": "TLS to ZooKeeper",
+}
 _JAVA_CODE = (
     "alter.config.policy.class.name",
     "client.quota.callback.class",
     "create.topic.policy.class.name",
     "principal.builder.class",
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.oauthbearer.jwt.",
     "security.providers",
+    "ssl.engine.factory.class",
 )
 
 
 def is_ignored(name: str) -> bool:
     """Return whether this is one of Kafka's names without an effect here."""
-    return any(name == each or (each.endswith(".") and name.startswith(each)) for each in _IGNORED)
+    return any(_matches(name, each) for each in _IGNORED)
+
+
+def _matches(name: str, name_or_prefix: str) -> bool:
+    return name == name_or_prefix or (name_or_prefix.endswith(".") and name.startswith(name_or_prefix))
 
 
 def rejection_of(name: str) -> str | None:
     """Return a sentence why one of Kafka's names is rejected. None for a name unknown to Kafka."""
-    if name.startswith(_SECURITY) or name == "connections.max.reauth.ms":
-        return "It requests security, but this broker supports only PLAINTEXT. Remove it."
+    for each, what in _SECURITY.items():
+        if _matches(name, each):
+            return f"It requests {what}, which this broker does not have. Remove it."
     if name.startswith(_JAVA_CODE):
         return "It is the name of a class for Kafka's Java broker, which cannot run here. Remove it."
     if name.startswith("remote."):

@@ -97,10 +97,7 @@ def problem_of_advertised(advertised: Sequence[Listener], listeners: Sequence[Li
     return None
 
 
-def without_controllers(
-    listeners: tuple[Listener, ...] | None, values: Mapping[str, object]
-) -> tuple[Listener, ...] | None:
-    """Return the listeners without those of Kafka's controllers."""
+def controller_listeners(values: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of the listeners of Kafka's controllers, which this broker does not have."""
     names = values.get("controller.listener.names", values.get("controller_listener_names", ""))
-    left_out = {name.strip().upper() for name in str(names).split(",") if name.strip()}
-    return listeners and tuple(listener for listener in listeners if listener.name not in left_out)
+    return frozenset(name.strip().upper() for name in str(names).split(",") if name.strip())

@@ -15,10 +15,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.config.broker import BrokerConfig
+from ottla.config.broker import BrokerConfig, broker_key
 from ottla.config.foreign import is_ignored
 from ottla.config.secrets import resolved, resolved_value
-from ottla.config.table import key
 from ottla.errors import ConfigError
 
 _BLANKS = " \t\f"
@@ -75,7 +74,7 @@ def _checked(name: str, each: Property, source: str) -> object:
     try:
         value = resolved_value(name, each.value)
         if not is_ignored(name):
-            key(BrokerConfig, name).parse(value)
+            broker_key(name).parse(value)
         return value
     except ConfigError as error:
         raise ConfigError(f"{source}, line {each.line}: {error}") from None

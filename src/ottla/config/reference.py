@@ -41,7 +41,10 @@ _BROKER = """## Broker
 
 Set them in the file of `ottla broker --config FILE`, which has the format of Kafka's `server.properties`. Names
 marked "yes" under "Dynamic" can be changed while the broker runs. Kafka's names without an effect here, such as
-`num.io.threads`, are ignored with a warning. Names that request TLS, SASL or authorization are rejected.
+`num.io.threads`, are ignored with a warning.
+
+Names of `ssl.…`, `sasl.…` and `connections.max.reauth.ms` can have another value for one listener:
+`listener.name.<listener>.<name>`, with the listener in lower case. See [security](../security.md).
 
 | Name | Type | Default | Range | Dynamic | Meaning |
 | --- | --- | --- | --- | --- | --- |

@@ -11,8 +11,9 @@ from ottla.errors import ConfigError
 
 TABLE = [line.split() for line in (Path(__file__).parent / "kafka_broker_defaults.txt").read_text().splitlines()]
 """For every name that we share with Apache Kafka 4.2, as its own configuration reports it: whether it can change at
-run time, and ``=default``, ``none``, or ``other`` if it makes sense only for Kafka. No listener can change here. Names
-that only a Kafka with ZooKeeper had are those of Kafka 3.9."""
+run time, and ``=default``, ``none``, or ``other`` if it makes sense only for Kafka. No listener can change here, only
+the files of its certificates, and no secret, because the metadata would show it. Names that only a Kafka with ZooKeeper
+had are those of Kafka 3.9, and those of the authorizer are its own."""
 
 
 def test_the_table_is_kafkas() -> None:
@@ -88,6 +89,7 @@ def test_id() -> None:
         ("listeners", "SSL://:9092", "supports only PLAINTEXT"),
         ("listeners", "INSIDE://:9092", "no protocol for the listener INSIDE"),
         ("listener.security.protocol.map", "INSIDE", "NAME:PROTOCOL"),
+        ("listener.security.protocol.map", "INSIDE:TLS", "a protocol of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("advertised.listeners", "OTHER://host:1", "there is no listener named OTHER"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1", "not an address that a client can connect to"),
         ("advertised.listeners", "PLAINTEXT://:1", "not an address that a client can connect to"),
@@ -174,12 +176,13 @@ def test_a_name_of_topics_is_led_to_the_brokers() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("ssl.keystore.location", "supports only PLAINTEXT"),
-        ("sasl.enabled.mechanisms", "supports only PLAINTEXT"),
-        ("listener.name.inside.ssl.keystore.location", "supports only PLAINTEXT"),
-        ("authorizer.class.name", "supports only PLAINTEXT"),
-        ("super.users", "supports only PLAINTEXT"),
-        ("zookeeper.ssl.client.enable", "supports only PLAINTEXT"),
+        ("sasl.kerberos.service.name", "It requests Kerberos"),
+        ("delegation.token.secret.key", "It requests delegation tokens"),
+        ("zookeeper.ssl.client.enable", "It requests TLS to ZooKeeper"),
+        ("ssl.engine.factory.class", "Java"),
+        ("listener.name.plaintext.sasl.kerberos.service.name", "It requests Kerberos"),
+        ("listener.name.plaintext.ssl.engine.factory.class", "Java"),
+        ("listener.name.plaintext.ssl.keystore.locaton", "Did you mean ssl.keystore.location?"),
         ("remote.log.storage.system.enable", "remote storage"),
         ("create.topic.policy.class.name", "Java"),
         ("num.partitons", "Did you mean num.partitions?"),
