@@ -16,6 +16,8 @@ NO_TIMESTAMP = -1
 MAX_TOPIC_NAME = 249
 LONGEST_SHOWN = 80
 """Characters of a wrong value that an error message shows."""
+SECONDS_BELOW = 1e11
+"""A smaller time is taken for seconds: as milliseconds it would be before March 1973."""
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -53,6 +55,26 @@ def whole(given: object, what: str, *, least: int | None = None, bits: int = 64)
         raise ValueError(f"{what} must be at least {least}, not {number}")
     if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
         raise ValueError(f"{what} must fit into {bits} bits, but {number} does not")
+    return number
+
+
+def millis(given: object, what: str) -> Millis:
+    """Check a time in milliseconds since 1970. Seconds and `datetime` objects are rejected, with the conversion.
+
+    >>> millis(1_700_000_000_000, "the timestamp")
+    1700000000000
+    """
+    name = type(given).__name__
+    if isinstance(given, float):
+        in_seconds = abs(given) < SECONDS_BELOW
+        advice = f"int({given!r} * 1000) for seconds, such as time.time()" if in_seconds else f"int({given!r})"
+        raise TypeError(f"{what} must be an int, in milliseconds since 1970, not {given!r}: write {advice}")
+    if name in ("datetime", "Timestamp") and hasattr(given, "timestamp"):
+        advice = "write int(x.timestamp() * 1000)"
+        raise TypeError(f"{what} must be an int, in milliseconds since 1970, not a {name}: {advice}")
+    number = whole(given, f"{what}, in milliseconds since 1970,")
+    if number < 0:
+        raise ValueError(f"{what} must be at least 0, in milliseconds since 1970, not {number}")
     return number
 
 

@@ -286,7 +286,6 @@ def test_a_float_is_rejected_where_it_is_given_and_harms_nothing(
         lambda: consumer.commit({key: OffsetAndMetadata(1.0)}),  # type: ignore[arg-type]
         lambda: consumer.commit_async({key: 1.0}),  # type: ignore[dict-item]
         lambda: consumer.fetch_until(key, 1.0),  # type: ignore[arg-type]
-        lambda: consumer.offsets_for_times({key: 1.0}),  # type: ignore[dict-item]
     ]
     for call in wrong:
         with pytest.raises(TypeError, match=r"must be an int, not 1\.0: write int\(1\.0\)"):

@@ -153,6 +153,9 @@ _DESERIALIZERS: dict[str, type] = {
 }
 
 
+_EXAMPLES = {"serialize": "lambda value: yaml.safe_dump(value).encode()", "deserialize": "yaml.safe_load"}
+
+
 def serializer(value: Any, name: str) -> Serialize | None:
     """The function of `key.serializer` or `value.serializer`; None for unchanged bytes."""
     return _function(value, name, _SERIALIZERS, "serialize")
@@ -166,6 +169,11 @@ def deserializer(value: Any, name: str) -> Deserialize | None:
 def _function(value: Any, name: str, known: Mapping[str, type], method: str) -> Callable[[str, Any], Any] | None:
     if isinstance(value, str) and value.lower() in known:
         found = known[value.lower()]()
+    elif isinstance(value, str) and value.isidentifier():
+        raise ConfigError(
+            f"{name}: there is no {method}r named {value!r}. Use {', '.join(known)}, a function such as "
+            f"{_EXAMPLES[method]}, or the import path of one (package.module.function)."
+        )
     elif isinstance(value, type) and not hasattr(value, "serialize") and not hasattr(value, "deserialize"):
         found = value  # a class that converts its argument, such as str or a dataclass
     else:

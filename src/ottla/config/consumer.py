@@ -48,6 +48,14 @@ def _is_reset(value: str) -> bool:
     return value in ("earliest", "latest", "none")
 
 
+def _reset(value: str) -> str:
+    known = _RESETS_ELSEWHERE.get(value)
+    if known is not None:
+        raise ValueError(f"write {known}, as in Kafka")
+    return value
+
+
+_RESETS_ELSEWHERE = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest"}
 _RESET = Check("earliest, latest, none, or by_duration: followed by an ISO 8601 duration (by_duration:PT1H)", _is_reset)
 
 
@@ -81,6 +89,7 @@ class ConsumerConfig(ClientConfig):
         "Where to start without a committed offset, or when that offset no longer exists: earliest, latest, none "
         "(raise an error), by_duration:PT1H (an hour ago).",
         _RESET,
+        item=_reset,
     )
     enable_auto_commit: bool = boolean(
         True, "Commit polled offsets automatically: periodically, before a rebalance, and on close."

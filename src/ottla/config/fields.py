@@ -139,7 +139,7 @@ class Key:
         if self.type is ConfigType.LIST:
             return self.collect(self._items(value))
         if isinstance(value, str):
-            return self.item(value.strip())
+            return self._item(value, value.strip())
         raise self.invalid(value, "expected text")
 
     def _boolean(self, value: object) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/@]*):(-?[0-9]{1,9})")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/@]*):([0-9]{1,5})")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ANY_HOST = ("", "0.0.0.0", "::")
 
 
@@ -48,6 +49,10 @@ def parse_address(text: str) -> tuple[str, int]:
     >>> parse_address("[::1]:9090")
     ('::1', 9090)
     """
+    if "://" in text:
+        protocol, _, address = text.partition("://")
+        advice = f", and set security.protocol={protocol.upper()}" if protocol.upper() in _PROTOCOLS else ""
+        raise ValueError(f"{text!r} is not an address such as 127.0.0.1:9090: write {address}{advice}")
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[2]) > 65535:
         raise ValueError(f"{text!r} is not an address such as 127.0.0.1:9090")

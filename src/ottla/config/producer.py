@@ -33,6 +33,9 @@ ALL_REPLICAS = -1
 IN_FLIGHT_OF_IDEMPOTENCE = 5
 """A broker remembers this many batches of a producer. It could not deduplicate more in flight."""
 
+FIRST_CONTACT_MS = 5_000
+"""A wrong address is told after this time, although `send` may wait longer for a broker that is only away."""
+
 _ACKS = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
 _GZIP_LEVEL = Check("-1, or between 1 and 9", lambda level: level == -1 or 1 <= level <= 9)
 
@@ -115,6 +118,9 @@ class ProducerConfig(ClientConfig):
         (), "ProducerInterceptors, which see each record before it is sent and when it is acknowledged."
     )
 
+    first_contact_ms: int = FIRST_CONTACT_MS
+    """How long to wait for brokers that were never reached: max.block.ms if that is set. Not a configuration."""
+
     # Metadata.
     metadata_max_idle_ms: int = int64(
         300_000, "Stop refreshing the metadata of a topic that is not used for this long.", at_least(5_000)
@@ -128,6 +134,8 @@ class ProducerConfig(ClientConfig):
         # Idempotence is required by a transactional id. Otherwise its default gives way to settings that exclude it.
         required = given.get("transactional.id") is not None
         config = super(ProducerConfig, cls).parse({"enable.idempotence": required, **cls._raised(given), **given})
+        if "max.block.ms" in given:
+            config = replace(config, first_contact_ms=config.max_block_ms)
         if given.get("enable.idempotence") is not None or any(_idempotence(config)):
             return config
         return replace(config, enable_idempotence=True)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 
 from ottla.errors import InvalidTopicException, OttlaError
-from ottla.types import TopicPartition, whole, wrong_with_topic_name
+from ottla.types import LONGEST_SHOWN, TopicPartition, whole, wrong_with_topic_name
 
 
 class Mode(Enum):
@@ -113,5 +113,13 @@ def _name(topic: object) -> str:
     if not isinstance(topic, str) or not topic.strip():
         raise ValueError(f"{topic!r} is not a topic name")
     if (problem := wrong_with_topic_name(topic)) is not None:
-        raise InvalidTopicException(f"the topic name {topic[:300]!r} {problem}")
+        raise InvalidTopicException(f"the topic name {topic[:300]!r} {problem}{_pattern_hint(topic)}")
     return str.__str__(topic)
+
+
+def _pattern_hint(topic: str) -> str:
+    """What to write for a name of librdkafka that starts with ^, and matches the beginning of topics."""
+    if not topic.startswith("^") or len(topic) > LONGEST_SHOWN:
+        return ""
+    whole_name = topic if topic.endswith(("$", ".*")) else f"{topic}.*"
+    return f". To read all topics that match, write subscribe(pattern={whole_name!r})"

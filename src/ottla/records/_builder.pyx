@@ -385,11 +385,14 @@ cdef class FastSend:
     def _attempt_send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None):
         return self.attempt(topic, value, key, partition, timestamp, headers, callback)
 
-    def send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None):
+    def send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None, *,
+             on_delivery=None, timestamp_ms=None):
         """send(topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None)
 
         Queue a record and return its future immediately.
         """
+        if on_delivery is not None or timestamp_ms is not None:
+            raise TypeError(_problems.habit_refusal(on_delivery))
         cdef RecordFuture future = self.attempt(topic, value, key, partition, timestamp, headers, callback)
         if future is None:
             return self._send_slowly(topic, value, key, partition, timestamp, headers, callback)

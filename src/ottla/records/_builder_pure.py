@@ -336,8 +336,13 @@ class FastSend:
         timestamp: int | None = None,
         headers: Any = None,
         callback: Callback | None = None,
+        *,
+        on_delivery: Any = None,
+        timestamp_ms: Any = None,
     ) -> RecordFuture:
         """Queue a record and return its future immediately."""
+        if on_delivery is not None or timestamp_ms is not None:
+            raise TypeError(_problems.habit_refusal(on_delivery))
         return self._send_slowly(topic, value, key, partition, timestamp, headers, callback)
 
     def _send_slowly(

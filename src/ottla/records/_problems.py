@@ -69,3 +69,10 @@ def partitions_refusal(count: int) -> str:
 
 def partition_refusal(partition: int, count: int) -> str:
     return f"partition {partition} does not exist: the topic has {count} partitions"
+
+
+def habit_refusal(on_delivery: object) -> str:
+    """What to write instead of a keyword of confluent-kafka (`on_delivery`) or kafka-python (`timestamp_ms`)."""
+    if on_delivery is not None:
+        return "send has no on_delivery: write callback=f, which is called as f(metadata, error), not as f(err, msg)"
+    return "send has no timestamp_ms: write timestamp=, which is in milliseconds too"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WRITTEN = ("key", "value", "timestamp", "headers", "partition")
-#: Columns that `send_arrow` ignores, so that a table that was read can be written again.
+#: Columns that `send_arrow` ignores if all are there, so that a table that was read can be written again.
 READ_ONLY = ("topic", "offset", "timestampType")
 #: Smaller chunks of a table are combined first, because a payload cannot span chunks.
 SMALL_CHUNK = 4 * 1024 * 1024
@@ -190,13 +190,22 @@ def writable(batch: pa.RecordBatch) -> Writable:
     """Return the columns of a batch by the names in WRITTEN; UnusableColumns says what is wrong."""
     pa = pyarrow()
     names = batch.schema.names
+    if "value" not in names:
+        raise UnusableColumns(
+            f"there is no column 'value', only {', '.join(map(repr, names)) or 'none'}. It has the content of the "
+            "records, as bytes or text: rename a column, or send each row as JSON, with {'value': [json.dumps(row, "
+            "default=str) for row in rows]} and rows=table.to_pylist() or rows=frame.to_dict('records')"
+        )
+    if "topic" in names and not set(READ_ONLY) <= set(names):
+        raise UnusableColumns(
+            "the column 'topic' would be ignored, because all rows go to the topic of the call: drop the column, and "
+            "call send_arrow once for each topic"
+        )
     for name in names:
         if name not in WRITTEN and name not in READ_ONLY:
             raise UnusableColumns(f"unknown column {name!r}: rename or drop it; allowed are {', '.join(WRITTEN)}")
     if len(set(names)) < len(names):
         raise UnusableColumns(f"a column name occurs twice: {', '.join(names)}")
-    if "value" not in names:
-        raise UnusableColumns(f"the column 'value' is missing: there are {', '.join(names) or 'none'}")
     key, value = (_bytes_of(pa, name, batch.column(name)) if name in names else None for name in ("key", "value"))
     timestamp = _timestamps_of(pa, batch.column("timestamp")) if "timestamp" in names else None
     headers = _headers_of(pa, batch.column("headers")) if "headers" in names else None

@@ -25,9 +25,22 @@ def _blocking(
 ) -> Callable[Concatenate[Admin, P], T]:
     @functools.wraps(method)
     def call(self: Admin, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.call(method(self._admin, *args, **kwargs))
+        try:
+            work = method(self._admin, *args, **kwargs)  # runs nothing yet, so this error is about the arguments
+        except TypeError as error:
+            raise TypeError(_about_admin(str(error), kwargs)) from None
+        return self._thread.call(work)
 
     return cast("Callable[Concatenate[Admin, P], T]", call)
+
+
+def _about_admin(problem: str, options: Mapping[str, object]) -> str:
+    """The words of a wrong call, without the name of the asyncio client."""
+    problem = problem.replace("AsyncAdmin.", "Admin.")
+    seconds = options.get("timeout")
+    if "'timeout'" not in problem or not isinstance(seconds, int | float):
+        return problem
+    return f"{problem}: write timeout_ms={seconds * 1000:g}, in milliseconds"
 
 
 class Admin:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
@@ -15,9 +15,17 @@ from ottla.clients.admin import checks as checks
 from ottla.clients.cluster.metadata import Node
 from ottla.config.describe import ConfigSource
 from ottla.errors import KafkaError
-from ottla.types import BrokerId, Millis, TopicPartition, whole
+from ottla.types import BrokerId, Millis, TopicPartition, millis, whole
 
 BROKER_DEFAULT = -1
+_NAMES_ELSEWHERE = {
+    "config": "configs",
+    "topic_configs": "configs",
+    "partitions": "num_partitions",
+    "replica_assignment": "replica_assignments",
+    "topic": "name",
+}
+"""Parameters of `NewTopic` in kafka-python and confluent-kafka."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -61,7 +69,7 @@ class Results(dict[K, V]):
 # ── topics ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class NewTopic:
     """A topic to create. The broker has defaults for what is not given.
 
@@ -76,7 +84,25 @@ class NewTopic:
     replica_assignments: Mapping[int, Sequence[BrokerId]] | None = None
     """The brokers of each partition, the preferred leader first; instead of the two numbers."""
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        name: str,
+        num_partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, object] | None = None,
+        replica_assignments: Mapping[int, Sequence[BrokerId]] | None = None,
+        **others: object,
+    ) -> None:
+        for other in others:
+            here = _NAMES_ELSEWHERE.get(other)
+            advice = f": write {here}=" if here is not None else ""
+            raise TypeError(f"NewTopic has no parameter {other!r}{advice}")
+        values = (name, num_partitions, replication_factor, configs, replica_assignments)
+        for each, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, each.name, value)
+        self._check()
+
+    def _check(self) -> None:
         checks.name(self.name, "the name of a topic")
         whole(self.num_partitions, f"num_partitions of topic {self.name}", bits=32)
         whole(self.replication_factor, f"replication_factor of topic {self.name}", bits=16)
@@ -306,6 +332,8 @@ class OffsetSpec(IntEnum):
         (-2, 1700000000000)
         """
         if not isinstance(spec, str):
+            if isinstance(spec, float):
+                return millis(spec, "a timestamp (or one of the OffsetSpecs)")
             return whole(spec, "a timestamp in ms (or one of the OffsetSpecs)", least=min(cls))
         try:
             return int(cls[spec.upper().replace("-", "_")])

@@ -114,6 +114,11 @@ class Cluster:
 
     # Connections.
 
+    @property
+    def never_reached(self) -> bool:
+        """Whether no broker has answered yet: the address may be wrong."""
+        return not self.metadata.nodes and not self.pool.reached
+
     async def connection(self, node: Node) -> Connection:
         """Return a connection to the address that a broker advertises."""
         address = (node.host, node.port)

@@ -15,6 +15,7 @@ import contextlib
 import inspect
 import math
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from numbers import Real
@@ -49,6 +50,9 @@ T = TypeVar("T")
 DEFAULT_CLOSE_SECONDS = 30.0
 #: How long one poll of an iteration waits before it raises that no broker was ever reached.
 ITERATION_SECONDS = 5.0
+DEFAULT_POLL_SECONDS = 1.0
+#: A longer poll is probably meant in milliseconds.
+LONG_POLL_SECONDS = 60.0
 
 
 def deadline_in(seconds: float | None) -> float:
@@ -62,6 +66,27 @@ def deadline_after(seconds: Any) -> float:
             f"the timeout must be a number of seconds, not {seconds!r} (`for record in consumer` waits without a limit)"
         )
     return time.monotonic() + float(seconds)
+
+
+def poll_seconds(timeout: Any, timeout_ms: Any) -> Any:
+    """The timeout of a poll in seconds. It is checked later; here are the habits from clients with milliseconds."""
+    if timeout_ms is not None:
+        if timeout != DEFAULT_POLL_SECONDS:
+            raise TypeError("poll takes timeout (in seconds) or timeout_ms, not both")
+        return millis_to_seconds(timeout_ms)
+    if isinstance(timeout, Real) and LONG_POLL_SECONDS < float(timeout) < math.inf:
+        warnings.warn(
+            f"poll({timeout!r}) waits up to {timeout!r} seconds: write poll({float(timeout) / 1000:g}) or "
+            f"poll(timeout_ms={timeout!r}) if you mean milliseconds",
+            stacklevel=3,
+        )
+    return timeout
+
+
+def millis_to_seconds(given: Any) -> float:
+    if not isinstance(given, Real) or isinstance(given, bool) or math.isnan(given):
+        raise TypeError(f"timeout_ms must be a number of milliseconds, not {given!r}")
+    return float(given) / 1000
 
 
 def left(deadline: float) -> float:
@@ -117,9 +142,9 @@ class AsyncConsumer:
         return self._calls.engine.cluster
 
     async def start(self) -> None:
-        """Does nothing: a consumer needs no start. It exists because other libraries have it."""
+        """Connect to the cluster, and raise if no broker can be reached. A consumer also works without it."""
         with self._use:
-            return
+            await self._calls.waiting.within(self._calls.engine.cluster.refresh(()), None, "start")
 
     async def __aenter__(self) -> Self:
         return self
@@ -202,12 +227,16 @@ class AsyncConsumer:
 
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> ConsumerRecords:
+    async def poll(
+        self, timeout: float = DEFAULT_POLL_SECONDS, *, max_records: int | None = None, timeout_ms: Millis | None = None
+    ) -> ConsumerRecords:
         """Return the next records, at most `max_records` (max.poll.records); empty if none came in `timeout` seconds.
 
         The result is a list; ``.records(topic_partition)`` and ``.by_partition()`` group it by partition. Rebalance
-        listeners and commit callbacks run during this call.
+        listeners and commit callbacks run during this call. The first poll of a member also joins the group, so it may
+        return nothing although there are records.
         """
+        seconds = poll_seconds(timeout, timeout_ms)
         with self._use:
             limit = self._handout.limit(max_records)
             if self._calls.engine.turns_owed:
@@ -216,7 +245,7 @@ class AsyncConsumer:
                 await asyncio.sleep(0)
             records = self._poller.take_now(limit)
             if records is None:
-                records = await self._next(deadline_after(timeout), partial(self._handout.take, limit))
+                records = await self._next(deadline_after(seconds), partial(self._handout.take, limit))
             return self._handout.finished(records)
 
     async def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:

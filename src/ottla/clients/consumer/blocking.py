@@ -27,11 +27,13 @@ from ottla.clients.blocking import IllegalUse, LoopThread, copy_docs
 from ottla.clients.columns import Incoming
 from ottla.clients.consumer.asynchronous import (
     DEFAULT_CLOSE_SECONDS,
+    DEFAULT_POLL_SECONDS,
     ITERATION_SECONDS,
     AsyncConsumer,
     deadline_after,
     deadline_in,
     left,
+    poll_seconds,
 )
 from ottla.clients.consumer.calls import UNSUBSCRIBED, Calls, listed, raise_first
 from ottla.clients.consumer.commits import CommitCallback, Committable
@@ -44,7 +46,7 @@ from ottla.consuming.values import (
     OffsetAndMetadata,
     RebalanceListener,
 )
-from ottla.types import TopicPartition
+from ottla.types import Millis, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,8 +101,13 @@ def _on_loop(method: Callable[Concatenate[AsyncConsumer, P], T]) -> Callable[Con
 
     @wraps(method)
     def call(self: Consumer, *arguments: P.args, **options: P.kwargs) -> T:
-        with self._use:
-            return self._do(getattr(self._calls, name), *arguments, **options)  # type: ignore[no-any-return]
+        try:
+            with self._use:
+                return self._do(getattr(self._calls, name), *arguments, **options)  # type: ignore[no-any-return]
+        except TypeError as error:
+            if not str(error).startswith(f"Calls.{name}()"):
+                raise
+            raise TypeError(str(error).replace("Calls.", "Consumer.", 1)) from None
 
     return cast("Callable[Concatenate[Consumer, P], T]", call)
 
@@ -192,13 +199,16 @@ class Consumer:
 
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> ConsumerRecords:
+    def poll(
+        self, timeout: float = DEFAULT_POLL_SECONDS, *, max_records: int | None = None, timeout_ms: Millis | None = None
+    ) -> ConsumerRecords:
+        seconds = poll_seconds(timeout, timeout_ms)
         with self._use:
             self._thread.check()
             limit = self._handout.limit(max_records)
             records = self._poller.take_now(limit)
             if records is None:
-                records = self._next(deadline_after(timeout), partial(self._handout.take, limit))
+                records = self._next(deadline_after(seconds), partial(self._handout.take, limit))
             return self._handout.finished(records)
 
     def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:

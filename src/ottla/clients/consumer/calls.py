@@ -12,9 +12,10 @@ from re import Pattern
 from typing import Any, TypeVar
 
 from ottla.clients.blocking import IllegalUse
+from ottla.clients.cluster.cluster import MISSING_GRACE_MS
 from ottla.clients.cluster.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
 from ottla.clients.cluster.metadata import PartitionInfo
-from ottla.clients.consumer.commits import Committer
+from ottla.clients.consumer.commits import Committer, several
 from ottla.clients.consumer.core import Chore, Engine, log, nothing
 from ottla.clients.consumer.handout import HandOut
 from ottla.clients.consumer.polling import Poller, call_listener
@@ -27,8 +28,8 @@ from ottla.consuming.values import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from ottla.errors import KafkaError
-from ottla.types import Millis, TopicPartition, whole
+from ottla.errors import KafkaError, UnknownTopicOrPartition
+from ottla.types import Millis, TopicPartition, millis, whole
 
 T = TypeVar("T")
 Partitions = Iterable[TopicPartition | Iterable[TopicPartition]]
@@ -131,6 +132,7 @@ class Calls:
         held = self.handout.held_back()
         if partition in held:
             return held[partition]
+        waited = self.engine.cluster.attempts()
         while True:
             state = self.engine.positions.get(partition)
             if state is None:
@@ -141,8 +143,19 @@ class Calls:
                 raise error
             if self.engine.errors:
                 raise self.engine.errors.popleft()
+            if waited.elapsed_ms >= MISSING_GRACE_MS and (missing := self._missing(partition)) is not None:
+                raise missing
             self.engine.tick()
             await self.engine.news(0.1)
+
+    def _missing(self, partition: TopicPartition) -> UnknownTopicOrPartition | None:
+        """The error of a partition that an existing topic does not have."""
+        topic = self.engine.cluster.metadata.topics.get(partition.topic)
+        if topic is None or topic.error is not None or not topic.partitions or partition.partition in topic.partitions:
+            return None
+        return UnknownTopicOrPartition(
+            f"topic {topic.name} has no partition {partition.partition}: it has 0 to {len(topic.partitions) - 1}"
+        )
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         self._assigned(partition)
@@ -219,7 +232,7 @@ class Calls:
     async def offsets(
         self, partitions: Iterable[TopicPartition], timestamp: Millis, timeout: float | None, what: str
     ) -> dict[TopicPartition, int]:
-        found = await self._lookup(dict.fromkeys(partitions, timestamp), timeout, what)
+        found = await self._lookup(dict.fromkeys(several(partitions, what), timestamp), timeout, what)
         return {key: one.offset for key, one in found.items()}
 
     async def beginning_offsets(
@@ -235,9 +248,10 @@ class Calls:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        if not isinstance(timestamps, Mapping):
+            raise TypeError("offsets_for_times takes a dict of times: {TopicPartition('orders', 0): 1700000000000}")
         for key, timestamp in timestamps.items():
-            if whole(timestamp, f"the time for {key}, in ms since 1970,") < 0:
-                raise ValueError(f"the time for {key} must be at least 0 (ms since 1970), not {timestamp}")
+            millis(timestamp, f"the time for {key}")
         found = await self._lookup(timestamps, timeout, "offsets_for_times")
         return {
             key: None

@@ -15,7 +15,7 @@ from ottla.clients.consumer.core import Chore, Engine, log, nothing
 from ottla.clients.consumer.group import Group, monotonic_ms
 from ottla.clients.consumer.handout import HandOut
 from ottla.clients.consumer.waiting import Waiting, last_error
-from ottla.consuming.values import OffsetAndMetadata
+from ottla.consuming.values import ConsumerRecord, OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition
 
@@ -39,6 +39,8 @@ class Committer:
     def _committable(self, offsets: Committable | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             return self._handout.consumed()
+        if not isinstance(offsets, Mapping):
+            raise TypeError(_no_offsets(offsets))
         checked: dict[TopicPartition, OffsetAndMetadata] = {}
         key: Any
         for key, value in offsets.items():
@@ -126,7 +128,7 @@ class Committer:
         self, partitions: Iterable[TopicPartition], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         self._engine.trouble = None
-        work = self._committed(self._engine.required_group(), list(partitions))
+        work = self._committed(self._engine.required_group(), several(partitions, "committed"))
         return await self._waiting.within(work, timeout, "committed", lambda: last_error(self._engine.trouble))
 
     async def _committed(
@@ -140,3 +142,22 @@ class Committer:
                 self._engine.trouble = error
                 if not error.retriable or not await attempts.pause():
                     raise
+
+
+def several(given: Any, method: str) -> list[TopicPartition]:
+    """Check an argument that must be a list of partitions."""
+    if isinstance(given, TopicPartition):
+        raise TypeError(f"{method} takes a list of partitions: write {method}([{given!r}])")
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise TypeError(f"{method} takes a list of TopicPartition objects, not {given!r}")
+    for one in (found := list(given)):
+        if not isinstance(one, TopicPartition):
+            raise TypeError(f"{method} takes a list of TopicPartition objects, but {one!r} is in it")
+    return found
+
+
+def _no_offsets(given: Any) -> str:
+    example = "commit({TopicPartition(record.topic, record.partition): record.offset + 1})"
+    if isinstance(given, ConsumerRecord):
+        return f"commit takes offsets, not a record. To commit a record and all before it, write {example}"
+    return f"commit takes a dict of the next offsets to read, not {type(given).__name__}: write {example}"

@@ -31,6 +31,7 @@ from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.errors import KafkaError
 from ottla.producing.batch import Batch
 from ottla.producing.values import EncodedBatch, RecordMetadata
+from ottla.records._problems import habit_refusal
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis
 
@@ -70,8 +71,9 @@ class AsyncProducer:
         return self._core.cluster
 
     async def start(self) -> None:
-        """Does nothing: a producer needs no start. It exists because other libraries have it."""
+        """Connect to the cluster, and raise if no broker can be reached. A producer also works without it."""
         self._bind()
+        await self._core.cluster.refresh(())
 
     def _bind(self) -> None:
         """Bind to the loop of the first call; IllegalUse on another one."""
@@ -104,12 +106,17 @@ class AsyncProducer:
         timestamp: Millis | None = None,
         headers: HeadersLike = None,
         callback: Callback | None = None,
+        *,
+        on_delivery: object = None,
+        timestamp_ms: object = None,
     ) -> RecordFuture:
         """Queue a record and return the future of its metadata.
 
         It waits only while the topic is unknown or the buffer is full, for at most max.block.ms. `callback` is called
         with the metadata and the error, one of them None, in the order of the records of a partition.
         """
+        if on_delivery is not None or timestamp_ms is not None:
+            raise TypeError(habit_refusal(on_delivery))
         future = self._fast._attempt_send(topic, value, key, partition, timestamp, headers, callback)
         if future is not None:
             return future

@@ -190,6 +190,8 @@ class ProducerCore:
     async def _ask(self, ask: Ask) -> None:
         assert self.transactions is not None
         answer = await carry_out(self.cluster, self.config, ask)
+        if answer.error is not None and self.cluster.never_reached:
+            self.topics.warn_of(answer.error)
         with self.lock:
             self.transactions.answered(ask, answer, now=now_ms())
         self._transaction_moved()

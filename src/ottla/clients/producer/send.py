@@ -11,7 +11,8 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from types import CodeType
 from typing import Any
 
 from ottla.clients import serializers
@@ -28,14 +29,14 @@ from ottla.producing.partitioning import RoundRobinPartitioner, partition_for_ke
 from ottla.producing.values import EncodedBatch, ProducerRecord, RecordMetadata
 from ottla.records.builder import Lanes, RecordFuture
 from ottla.runtime.plugins import instance
-from ottla.types import Millis, TopicPartition, whole
+from ottla.types import Millis, TopicPartition, millis, whole
 
 log = logging.getLogger("ottla.producer")
 
 Callback = Callable[[RecordMetadata | None, Exception | None], object]
 Choose = Callable[..., int]
+_ERRORS = ("e", "err", "error", "exc", "exception")
 _YEAR = 365 * 86_400.0
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class SendPath:
 
     def steps(self, record: ProducerRecord, callback: Callback | None, owner: Callable[[], Owner]) -> Waits:
         """Send a record. `owner` creates the function that wakes the caller when memory is free."""
+        check_order(callback)
         record = self._intercepted(record)
         try:
             return (yield from self._steps(record, callback, owner))
@@ -158,6 +160,7 @@ class SendPath:
         lanes = self._core.topics.lanes_of(topic)
         if lanes is None:
             return None
+        check_order(callback)
         at = time.time_ns() // 1_000_000 if timestamp is None else _timestamp(timestamp)
         appended = self._appender.append_to_next_batch(lanes, at, value)
         if appended is None:
@@ -308,6 +311,19 @@ def record_of(
     return ProducerRecord(topic_name(topic), value, key, partition, timestamp, _headers(headers))
 
 
+def check_order(callback: Callback | None) -> None:
+    """Refuse a callback for confluent-kafka, which would take every success for an error."""
+    code = getattr(callback, "__code__", None)
+    if code is not None and _takes_error_first(code):
+        raise TypeError("the callback is called with the metadata first, as f(metadata, error): swap its parameters")
+
+
+@lru_cache(maxsize=256)
+def _takes_error_first(code: CodeType) -> bool:
+    names = [name for name in code.co_varnames[: code.co_argcount] if name != "self"]
+    return len(names) == 2 and names[0] in _ERRORS and names[1] not in _ERRORS
+
+
 def topic_name(given: str) -> str:
     """A topic name as plain text, even for a member of an enum."""
     if not given or not isinstance(given, str):
@@ -336,12 +352,7 @@ def _headers(given: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | Non
 
 
 def _timestamp(given: Millis) -> Millis:
-    at = whole(given, "the timestamp, in milliseconds since 1970,")
-    if at < 0:
-        raise ValueError(f"the timestamp {given} is negative: it must be in milliseconds since 1970")
-    if at > _INT64_MAX:
-        raise ValueError(f"the timestamp {given} is out of range: it must be in milliseconds since 1970")
-    return at
+    return millis(given, "the timestamp")
 
 
 def _checked(partition: int, lanes: Lanes, who: str) -> int:

@@ -6,6 +6,7 @@ Everything here runs on the loop, except `lanes_of`, which may be called from an
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,6 +20,8 @@ from ottla.producing.errors import MetadataTimeout
 from ottla.producing.values import View
 from ottla.records.builder import Lanes
 from ottla.types import TopicPartition
+
+log = logging.getLogger("ottla.producer")
 
 
 class Topics:
@@ -45,6 +48,7 @@ class Topics:
         self._stale: set[str] = set()
         self._aging: asyncio.Task[None] | None = None
         self._used: dict[str, float] = {}
+        self._warned = False
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
@@ -90,6 +94,10 @@ class Topics:
                     self._problem = error
                     if not (isinstance(error, KafkaError) and error.retriable):
                         raise
+                    if self._cluster.never_reached:
+                        self.warn_of(error)
+                        if attempts.elapsed_ms >= self._config.first_contact_ms:
+                            raise
                 if topic in self._lanes:
                     self._problem = None
                     return True
@@ -103,6 +111,12 @@ class Topics:
                     return False
         finally:
             self._asking.pop(topic, None)
+
+    def warn_of(self, error: Exception) -> None:
+        """Say at once that no broker answers, since the caller waits."""
+        if not self._warned:
+            self._warned = True
+            log.warning("%s. The producer keeps trying for %g s", error, self._config.first_contact_ms / 1000)
 
     def _why_unknown(self, topic: str) -> str:
         since = f"no metadata for topic {topic!r} within {self._config.max_block_ms / 1000:g} s (max.block.ms)"

@@ -1,0 +1,270 @@
+"""Habits from other clients and first mistakes: each error says what to write, and what it says works."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import warnings
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition, aio, errors
+from ottla.errors import ConfigError, OttlaError
+from ottla.net.client.connection import CannotConnect
+
+from .consumer_scenes import new_group, numbers, read, write
+
+NOWHERE = "127.0.0.1:1"
+
+
+# ── times ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_advice_for_seconds_gives_a_timestamp_of_today(bootstrap_servers: str, make_topic: Any) -> None:
+    topic, now = make_topic(1), time.time()
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match="write int") as caught:
+            producer.send(topic, b"x", timestamp=now)  # type: ignore[arg-type]
+        advice = re.search(r"int\(.*\)(?= for seconds)", str(caught.value))
+        assert advice is not None
+        sent = producer.send(topic, b"x", timestamp=eval(advice[0])).get(10)
+    assert abs(sent.timestamp - now * 1000) < 1
+
+
+def test_times_of_other_kinds(bootstrap_servers: str, make_topic: Any) -> None:
+    key = TopicPartition(make_topic(1), 0)
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match=r"not 1700000000000\.0: write int\(1700000000000\.0\)$"):
+            producer.send(key.topic, b"x", timestamp=1.7e12)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"not a datetime: write int\(x\.timestamp\(\) \* 1000\)"):
+            producer.send(key.topic, b"x", timestamp=datetime.now(UTC))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="at least 0, in milliseconds since 1970, not -1"):
+            producer.send(key.topic, b"x", timestamp=-1)
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        with pytest.raises(TypeError, match=r"int\(1794853102\.7 \* 1000\)"):
+            consumer.offsets_for_times({key: 1794853102.7})  # type: ignore[dict-item]
+        with pytest.raises(TypeError, match="a dict of times"):
+            consumer.offsets_for_times([key])  # type: ignore[arg-type]
+    with (
+        Admin(bootstrap_servers=bootstrap_servers) as admin,
+        pytest.raises(TypeError, match=r"int\(1794853102\.7 \* 1000\)"),
+    ):
+        admin.list_offsets({key: 1794853102.7})  # type: ignore[dict-item]
+
+
+# ── no broker ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_producer_tells_a_wrong_address_at_once_and_then_gives_up(caplog: pytest.LogCaptureFixture) -> None:
+    started = time.monotonic()
+    with Producer(bootstrap_servers=NOWHERE) as producer, pytest.raises(CannotConnect, match="nothing listens at"):
+        producer.send("orders", b"x")
+    assert time.monotonic() - started < 20, "not max.block.ms, which is 60 s"
+    first = next(each for each in caplog.records if each.name == "ottla.producer")
+    assert first.levelno == logging.WARNING
+    assert "nothing listens at 127.0.0.1:1" in first.message
+    assert [each.name for each in caplog.records].count("ottla.producer") == 1
+
+
+def test_a_producer_that_is_told_to_wait_waits() -> None:
+    with (
+        Producer(bootstrap_servers=NOWHERE, max_block_ms=300) as producer,
+        pytest.raises(OttlaError, match=r"within 0\.3 s \(max\.block\.ms\): nothing listens"),
+    ):
+        producer.send("orders", b"x")
+
+
+def test_a_transactional_producer_tells_a_wrong_address(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        Producer(bootstrap_servers=NOWHERE, transactional_id="t", max_block_ms=500) as producer,
+        pytest.raises(OttlaError),
+    ):
+        producer.init_transactions()
+    assert "nothing listens at 127.0.0.1:1" in caplog.text
+
+
+async def test_start_of_an_asyncio_client_needs_a_broker(bootstrap_servers: str) -> None:
+    for client in (aio.Producer, aio.Consumer):
+        one = client(bootstrap_servers=NOWHERE)
+        with pytest.raises(CannotConnect, match="nothing listens at"):
+            await one.start()
+        await one.close()
+        other = client(bootstrap_servers=bootstrap_servers)
+        await other.start()
+        await other.close()
+
+
+# ── poll ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_poll_of_milliseconds(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic(1)
+    write(bootstrap_servers, topic, numbers(0, 1))
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        with pytest.warns(UserWarning, match=r"waits up to 1000 seconds: write poll\(1\) or poll\(timeout_ms=1000\)"):
+            assert len(consumer.poll(1000)) == 1
+        started = time.monotonic()
+        assert not consumer.poll(timeout_ms=50)
+        assert time.monotonic() - started < 5
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert not consumer.poll(0.01)
+        with pytest.raises(TypeError, match=r"timeout .* or timeout_ms, not both"):
+            consumer.poll(5, timeout_ms=50)
+        with pytest.raises(TypeError, match="timeout_ms must be a number of milliseconds"):
+            consumer.poll(timeout_ms="50")  # type: ignore[arg-type]
+
+
+async def test_a_poll_of_milliseconds_in_asyncio(bootstrap_servers: str, make_topic: Any) -> None:
+    async with aio.Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        await consumer.assign([TopicPartition(make_topic(1), 0)])
+        started = time.monotonic()
+        assert not await consumer.poll(timeout_ms=50)
+        assert time.monotonic() - started < 5
+
+
+# ── arguments ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_can_be_committed_and_asked(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic(1)
+    key = TopicPartition(topic, 0)
+    write(bootstrap_servers, topic, numbers(0, 1))
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group(), auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        record = read(consumer, 1)[0]
+        for commit in (consumer.commit, consumer.commit_async):
+            with pytest.raises(TypeError, match=r"not a record.*: record\.offset \+ 1\}\)"):
+                commit(record)
+            with pytest.raises(TypeError, match="a dict of the next offsets to read, not list"):
+                commit([key])
+        consumer.commit({TopicPartition(record.topic, record.partition): record.offset + 1})
+        for method in (consumer.committed, consumer.beginning_offsets, consumer.end_offsets):
+            with pytest.raises(TypeError, match=re.escape(f"write {method.__name__}([{key!r}])")):
+                method(key)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="a list of TopicPartition objects"):
+                method([topic])  # type: ignore[list-item]
+        committed = consumer.committed([key])[key]
+        assert committed is not None
+        assert committed.offset == 1
+
+
+def test_errors_name_the_client_that_was_called(bootstrap_servers: str) -> None:
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        with pytest.raises(TypeError, match=r"^Admin\.create_topics\(\) got .*'timeout': write timeout_ms=5000"):
+            admin.create_topics("habits-timeout", timeout=5)  # type: ignore[call-arg]
+        assert "habits-timeout" in admin.create_topics("habits-timeout", timeout_ms=5000)
+        with pytest.raises(TypeError, match=r"^Admin\.delete_topics\(\) missing"):
+            admin.delete_topics()  # type: ignore[call-arg]
+    with (
+        Consumer(bootstrap_servers=bootstrap_servers) as consumer,
+        pytest.raises(TypeError, match=r"^Consumer\.position\(\) missing"),
+    ):
+        consumer.position()  # type: ignore[call-arg]
+
+
+def test_the_position_in_a_missing_partition(bootstrap_servers: str, make_topic: Any) -> None:
+    key = TopicPartition(make_topic(2), 7)
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([key])
+        started = time.monotonic()
+        with pytest.raises(errors.UnknownTopicOrPartition, match="has no partition 7: it has 0 to 1"):
+            consumer.position(key)
+        assert time.monotonic() - started < 20
+
+
+def test_leaders_are_elected_on_a_single_broker(bootstrap_servers: str, make_topic: Any) -> None:
+    key = TopicPartition(make_topic(1), 0)
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        assert key in admin.elect_leaders("preferred", [key]), "it has the preferred leader already"
+
+
+def test_keywords_of_other_clients(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic(1)
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match=r"no on_delivery: write callback=f"):
+            producer.send(topic, b"x", on_delivery=print)
+        with pytest.raises(TypeError, match=r"no timestamp_ms: write timestamp="):
+            producer.send(topic, b"x", timestamp_ms=5)
+
+        def acked(err: Any, msg: Any) -> None:
+            raise AssertionError("never called")
+
+        with pytest.raises(TypeError, match=r"f\(metadata, error\): swap its parameters"):
+            producer.send(topic, b"x", callback=acked)
+        calls: list[Any] = []
+        producer.send(topic, b"x", callback=lambda metadata, error: calls.append((metadata, error))).get(10)
+        assert [error for _, error in calls] == [None]
+
+
+async def test_keywords_of_other_clients_in_asyncio(bootstrap_servers: str, make_topic: Any) -> None:
+    async with aio.Producer(bootstrap_servers=bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match="no on_delivery"):
+            await producer.send(make_topic(1), b"x", on_delivery=print)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "here"),
+    [("topic_configs", "configs"), ("config", "configs"), ("replica_assignment", "replica_assignments")],
+)
+def test_a_new_topic_with_the_names_of_other_clients(keyword: str, here: str) -> None:
+    with pytest.raises(TypeError, match=f"NewTopic has no parameter '{keyword}': write {here}="):
+        NewTopic("orders", 1, 1, **{keyword: {}})
+    assert NewTopic("orders", configs={"retention.ms": 1}) == NewTopic("orders", configs={"retention.ms": 1})
+    with pytest.raises(TypeError, match=r"no parameter 'sise'$"):
+        NewTopic("orders", sise=1)
+
+
+def test_a_table_without_values_or_for_many_topics(bootstrap_servers: str, make_topic: Any) -> None:
+    import json
+
+    import pyarrow as pa
+
+    topic = make_topic(1)
+    table = pa.table({"id": [1, 2], "name": ["a", "b"]})
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        with pytest.raises(ValueError, match="there is no column 'value', only 'id', 'name'") as caught:
+            producer.send_arrow(topic, table)
+        assert "[json.dumps(row, default=str) for row in rows]" in str(caught.value)
+        rows = {"value": [json.dumps(row, default=str) for row in table.to_pylist()]}
+        assert producer.send_arrow(topic, rows).result(10).records == 2
+        with pytest.raises(ValueError, match="the column 'topic' would be ignored"):
+            producer.send_arrow(topic, pa.table({"value": ["a"], "topic": ["elsewhere"]}))
+        with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            read = consumer.poll_arrow(10)
+        assert producer.send_arrow(topic, read).result(10).records == read.num_rows, "what was read can be written"
+
+
+# ── configs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("client", "config", "message"),
+    [
+        (Consumer, {"enable.partition.eof": True}, "Leave it out. .*end_offsets"),
+        (Producer, {"default.topic.config": {}}, "give its entries like other configs"),
+        (Producer, {"on_delivery": print}, r"Pass a callback\(metadata, error\) to each send"),
+        (Consumer, {"auto.offset.reset": "smallest"}, r"write earliest, as in Kafka"),
+        (Consumer, {"auto.offset.reset": "largest"}, r"write latest, as in Kafka"),
+        (Producer, {"bootstrap.servers": "PLAINTEXT://a:9092"}, "write a:9092, and set security.protocol=PLAINTEXT"),
+        (Producer, {"bootstrap.servers": "http://a:9092"}, "write a:9092[.]"),
+        (Producer, {"value.serializer": "yaml"}, "no serializer named 'yaml'. Use bytes, string, json, a function"),
+        (Consumer, {"value.deserializer": "yaml"}, "no deserializer named 'yaml'"),
+    ],
+)
+def test_configs_of_other_clients(client: type, config: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        client({"bootstrap.servers": "a:1", **config})
+
+
+@pytest.mark.parametrize(("name", "pattern"), [("^habit", "^habit.*"), ("^habit-.*", "^habit-.*"), ("^a$", "^a$")])
+def test_a_topic_that_is_a_pattern(bootstrap_servers: str, name: str, pattern: str) -> None:
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group()) as consumer:
+        with pytest.raises(errors.InvalidTopicException, match=re.escape(f"write subscribe(pattern={pattern!r})")):
+            consumer.subscribe([name])
+        consumer.subscribe(pattern=pattern)
