@@ -75,3 +75,63 @@ def test_from_topic_to_topic_a_crash_costs_nothing(own_broker: Any, tmp_path: Pa
     remove_members(servers, "invoices")
     assert run(example, tmp_path, 15, *arguments) == 0
     assert committed(servers, "invoices", RECORDS) == sorted(b"invoice for %d" % number for number in range(RECORDS))
+
+
+def example(name: str, *arguments: object) -> int:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+    return subprocess.run(command, timeout=60, check=False).returncode
+
+
+def values_of(servers: str, topic: str) -> list[bytes]:
+    from ottla import Consumer, TopicPartition
+
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        found: list[bytes] = []
+        end = consumer.end_offsets([partition])[partition]
+        while len(found) < end:
+            found += [record.value for record in consumer.poll(5)]
+        return found
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "input.txt"
+    path.write_text("".join(f"{number}\n" for number in range(RECORDS)))
+    return path
+
+
+def test_a_single_writer_resumes_behind_its_last_record(own_broker: Any, lines: Path) -> None:
+    servers = own_broker().bootstrap_servers
+    make_topic(servers, "lines")
+    expected = [b"%d" % number for number in range(RECORDS)]
+    for crash_after in (3, 7, 5):
+        assert example("exactly_once_single_writer", servers, "lines", lines, "--crash-after", crash_after) == 1
+        written = values_of(servers, "lines")
+        assert written == expected[: len(written)]
+    assert example("exactly_once_single_writer", servers, "lines", lines) == 0
+    assert values_of(servers, "lines") == expected
+
+
+def test_unique_keys_make_repeated_records_harmless(own_broker: Any, lines: Path, tmp_path: Path) -> None:
+    servers, database = own_broker(group_min_session_timeout_ms="500").bootstrap_servers, tmp_path / "results.db"
+    make_topic(servers, "orders")
+    assert example("exactly_once_unique_keys", "write", servers, "orders", lines, "--crash-after", CRASH_AFTER) == 1
+    assert example("exactly_once_unique_keys", "write", servers, "orders", lines) == 0
+    assert len(values_of(servers, "orders")) == CRASH_AFTER + RECORDS
+    reading = ("exactly_once_unique_keys", "read", servers, "orders", database, "--patience", 2)
+    assert example(*reading, "--crash-after", CRASH_AFTER) == 1
+    remove_members(servers, "unique-keys")
+    assert example(*reading) == 0
+    with sqlite3.connect(database) as results:
+        seen = [row[0] for row in results.execute("SELECT value FROM results")]
+    results.close()
+    assert sorted(seen, key=int) == [str(number) for number in range(RECORDS)]
+
+
+def make_topic(servers: str, name: str) -> None:
+    from ottla import Admin, NewTopic
+
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics(NewTopic(name, num_partitions=1))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition, aio, errors
+from ottla import Admin, ConfigResource, Consumer, NewTopic, Producer, TopicPartition, aio, errors
 from ottla.errors import ConfigError, OttlaError
 from ottla.net.client.connection import CannotConnect
 
@@ -268,3 +268,22 @@ def test_a_topic_that_is_a_pattern(bootstrap_servers: str, name: str, pattern: s
         with pytest.raises(errors.InvalidTopicException, match=re.escape(f"write subscribe(pattern={pattern!r})")):
             consumer.subscribe([name])
         consumer.subscribe(pattern=pattern)
+
+
+def test_configs_of_kafka_without_an_effect_can_be_read_and_changed(bootstrap_servers: str) -> None:
+    broker = ConfigResource("broker", "1")
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        assert admin.describe_configs(broker)[broker]["log.cleaner.threads"].value == "1"
+        admin.alter_configs({broker: {"log.cleaner.threads": 3}})
+        assert admin.describe_configs(broker)[broker]["log.cleaner.threads"].value == "3"
+        admin.alter_configs({broker: {"log.cleaner.threads": None}})
+        assert admin.describe_configs(broker)[broker]["log.cleaner.threads"].value == "1"
+        for name, message in (
+            ("sasl.kerberos.min.time.before.relogin", "is not supported. It requests Kerberos"),
+            ("controller.quorum.voters", "has no effect on this broker"),
+            ("queued.max.requests", "Cannot be changed while the broker runs"),
+        ):
+            with pytest.raises(errors.InvalidRequest, match=message):
+                admin.alter_configs({broker: {name: "1"}})
+        with pytest.raises(errors.InvalidConfig, match="a config of share groups, which this broker does not have"):
+            admin.alter_configs({ConfigResource("group", "g"): {"share.session.timeout.ms": 45_000}})

@@ -99,6 +99,10 @@ def read_config(args: Namespace) -> BrokerConfig:
     overrides = settings(args.override) | _named_options(args)
     text = _read(args.config) if args.config is not None else ""
     config = parse_broker_properties(text, source=str(args.config), overrides=overrides)
+    if args.config is None and not config.is_clustered:
+        # As in the file that Kafka ships: a first consumer should not wait for others.
+        overrides = {"group.initial.rebalance.delay.ms": "0", **overrides}
+        config = parse_broker_properties(text, source=str(args.config), overrides=overrides)
     if not {"log.dirs", "log.dir"} & config.given.keys():
         raise UsageError("no data directory: use --data-dir DIR, or set log.dirs in the file of --config")
     if "listeners" in config.given:

@@ -9,7 +9,7 @@ security.py    `ListenerSecurity`, and the broker's rows about security; channel
 client.py      `ClientConfig`, the rows that all clients share; producer.py, consumer.py, admin.py have the rest
 elsewhere.py   hints for names of other clients
 checks.py      rules that involve several names of the broker
-foreign.py     Kafka's broker names that are ignored or rejected
+foreign.py     Kafka's broker names that are ignored or rejected; unused.py has the types of ignored ones
 listeners.py   parse listeners
 effective.py   combine the broker's defaults and a topic's overrides
 alter.py       AlterConfigs and IncrementalAlterConfigs

@@ -44,6 +44,7 @@ from ottla.config.topic import (
     ZSTD_LEVEL,
     TopicConfig,
 )
+from ottla.config.unused import UNUSED
 from ottla.errors import ConfigError
 from ottla.suggestions import did_you_mean
 
@@ -234,7 +235,9 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
     )
     log_flush_offset_checkpoint_interval_ms: int = int32(60_000, "How often to write the recovery points.", at_least(0))
     log_initial_task_delay_ms: int = int64(
-        30_000, "The delay between start and background work.", at_least(0), internal=True
+        30_000,
+        "How long after its start the broker begins with background work: retention, flushes, checkpoints.",
+        at_least(0),
     )
     log_retention_check_interval_ms: int = int64(300_000, "How often to apply retention.", at_least(1))
 
@@ -259,7 +262,7 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
     group_initial_rebalance_delay_ms: int = int32(
         3_000,
         "How long a new classic group waits for more members before its first rebalance. An embedded broker with "
-        "temporary data does not wait.",
+        "temporary data does not wait, nor does `ottla broker` without a file and without a cluster.",
         at_least(0),
     )
     group_max_size: int = int32(INT_MAX, "The most members of a classic group.", at_least(1))
@@ -362,6 +365,8 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
 
         Kafka's names without a meaning here go to `ignored`, so that the caller can warn about them.
         """
+        for name in values:
+            _refuse(name.replace("_", "."))
         left_out = controller_listeners(values)
         ignored = tuple(name for name in values if _has_no_meaning(name, left_out))
         used = {name: value for name, value in values.items() if name not in ignored}
@@ -374,6 +379,8 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
         parsed = {attribute(name): table[name].parse(value) for name, value in known.items()}
         texts = {name: table[name].canonical(value) for name, value in known.items()}
         texts.update((each.name, each.key.canonical(value)) for each, value in overrides.items())
+        unused = {name.replace("_", "."): values[name] for name in ignored}
+        texts.update((name, UNUSED[name].canonical(value)) for name, value in unused.items() if name in UNUSED)
         config = cls(
             **_with_one_id(parsed),
             overrides=tuple((each, each.key.parse(value)) for each, value in overrides.items()),
@@ -424,10 +431,7 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
 
     @classmethod
     def suggestion(cls, name: str) -> str:
-        """Explain a name that is rejected, or that belongs to topics: ``retention.ms`` for ``log.retention.ms``."""
-        rejection = rejection_of(name)
-        if rejection:
-            return f" {rejection}"
+        """Explain a name that belongs to topics: ``retention.ms`` for ``log.retention.ms``."""
         if name in rows(TopicConfig):
             return f" It is a topic setting. To set the default of all topics, use {_topic_default(name)}."
         return did_you_mean(name, rows(cls))
@@ -435,7 +439,18 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
 
 def broker_key(name: str) -> Key:
     """Return the row of a name, which may be one of a single listener. Raise ConfigError if there is none."""
-    return Override.of(name).key if name.startswith(PREFIX) else key(BrokerConfig, name)
+    if name.startswith(PREFIX):
+        return Override.of(name).key
+    _refuse(name)
+    if is_ignored(name) and name not in UNUSED:
+        raise ConfigError(f"{name} has no effect on this broker.")
+    return UNUSED[name] if name in UNUSED else key(BrokerConfig, name)
+
+
+def _refuse(name: str) -> None:
+    """Raise ConfigError for a name of Kafka that must not be ignored."""
+    if (reason := rejection_of(name)) is not None:
+        raise ConfigError(f"{BrokerConfig.what} {name} is not supported. {reason}")
 
 
 def _has_no_meaning(name: str, controllers: frozenset[str]) -> bool:

@@ -16,6 +16,7 @@ from ottla.config.fields import ConfigType, Key
 from ottla.config.group import GroupConfig, effective_group_config
 from ottla.config.table import attribute, named, rows
 from ottla.config.topic import TopicConfig
+from ottla.config.unused import UNUSED
 
 
 class ConfigSource(IntEnum):
@@ -74,8 +75,8 @@ def describe_broker(broker: BrokerConfig, *, names: Collection[str] | None = Non
 
 
 def _rows_with_listeners(broker: BrokerConfig) -> Mapping[str, Key]:
-    """Return the rows of the table, and those that are set for single listeners."""
-    return {**rows(BrokerConfig), **{override.name: override.key for override, _ in broker.overrides}}
+    """Return the rows of the table, those without an effect, and those that are set for single listeners."""
+    return {**rows(BrokerConfig), **UNUSED, **{override.name: override.key for override, _ in broker.overrides}}
 
 
 def describe_broker_default(broker: BrokerConfig, *, names: Collection[str] | None = None) -> list[ConfigEntry]:
@@ -109,7 +110,7 @@ def _broker_entry(key: Key, broker: BrokerConfig) -> ConfigEntry:
     while synonyms and synonyms[0].name != key.name:
         synonyms.pop(0)
     is_set = bool(synonyms) and synonyms[0].source is not ConfigSource.DEFAULT
-    value = synonyms[0].value if is_set else key.format(getattr(broker, attribute(key.name)))
+    value = synonyms[0].value if is_set else key.format(getattr(broker, attribute(key.name), key.default))
     return _entry(key, value, synonyms, read_only=not key.dynamic)
 
 

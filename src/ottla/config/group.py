@@ -5,7 +5,7 @@ There are no names for share groups and streams groups, because this broker has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,6 +39,16 @@ class GroupConfig:
         return did_you_mean(name, rows(cls))
 
 
+_OTHER_GROUPS = {"share": "share groups", "streams": "streams groups"}
+
+
+def _refuse_other_groups(names: Iterable[str]) -> None:
+    for name in names:
+        kind = _OTHER_GROUPS.get(name.partition(".")[0])
+        if kind is not None:
+            raise ConfigError(f"{name} is a config of {kind}, which this broker does not have.")
+
+
 def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupConfig:
     """Return the configuration of a group with these overrides. Raise ConfigError for an invalid one.
 
@@ -53,6 +63,7 @@ def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -
 
 def check_group_overrides(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
     """Raise ConfigError for a setting that is invalid or outside the broker's limits."""
+    _refuse_other_groups(overrides)
     config = effective_group_config(broker, overrides)
     for name in named(GroupConfig, overrides):
         value, (low, high) = getattr(config, attribute(name)), _limits(name)

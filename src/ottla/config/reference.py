@@ -19,6 +19,7 @@ from ottla.config.group import GroupConfig
 from ottla.config.producer import ProducerConfig
 from ottla.config.table import ConfigTable, rows
 from ottla.config.topic import TopicConfig
+from ottla.config.unused import UNUSED
 
 _TITLE = """# Configuration reference
 
@@ -41,13 +42,22 @@ _BROKER = """## Broker
 
 Set them in the file of `ottla broker --config FILE`, which has the format of Kafka's `server.properties`. Names
 marked "yes" under "Dynamic" can be changed while the broker runs. Kafka's names without an effect here, such as
-`num.io.threads`, are ignored with a warning.
+`num.io.threads`, are accepted with a warning; the table after this one lists them.
 
 Names of `ssl.…`, `sasl.…` and `connections.max.reauth.ms` can have another value for one listener:
 `listener.name.<listener>.<name>`, with the listener in lower case. See [security](../security.md).
 
 | Name | Type | Default | Range | Dynamic | Meaning |
 | --- | --- | --- | --- | --- | --- |
+"""
+
+_UNUSED = """### Without an effect
+
+Kafka has these names. The broker accepts and describes them, so that files and tools for Kafka work, but they change
+nothing. It also ignores names about KRaft quorums, share groups and streams groups.
+
+| Name | Type | Default | Dynamic |
+| --- | --- | --- | --- |
 """
 
 _GROUPS = """## Groups
@@ -87,7 +97,8 @@ def render() -> str:
     """Return the whole page."""
     topics = (_row(key, _broker_names(key.name)) for key in _shown(rows(TopicConfig)))
     broker = (_row(key, "yes" if key.dynamic else "no") for key in _shown(rows(BrokerConfig)))
-    parts = [_TITLE, f"{_TOPIC}{''.join(topics)}", f"{_BROKER}{''.join(broker)}"]
+    unused = (_line(*_cells(key)[:3], "yes" if key.dynamic else "no") for key in UNUSED.values())
+    parts = [_TITLE, f"{_TOPIC}{''.join(topics)}", f"{_BROKER}{''.join(broker)}", f"{_UNUSED}{''.join(unused)}"]
     parts.append(f"{_GROUPS}{_plain_table(GroupConfig, None)}")
     parts.append(f"{_CLIENTS}{_plain_table(ClientConfig, None)}")
     for head, table in ((_PRODUCER, ProducerConfig), (_CONSUMER, ConsumerConfig), (_ADMIN, AdminConfig)):

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from ottla.config import BrokerConfig, Listener
+from ottla.config.broker import broker_key
 from ottla.config.foreign import is_ignored, rejection_of
 from ottla.config.table import rows
+from ottla.config.unused import UNUSED
 from ottla.errors import ConfigError
 
 TABLE = [line.split() for line in (Path(__file__).parent / "kafka_broker_defaults.txt").read_text().splitlines()]
@@ -207,7 +209,29 @@ def test_every_name_of_kafka_is_known_left_aside_or_refused_for_a_reason() -> No
 def test_names_that_change_nothing_here_are_reported() -> None:
     config = BrokerConfig.parse({"num.io.threads": "8", "process.roles": "broker,controller", "num.partitions": "2"})
     assert config.ignored == ("num.io.threads", "process.roles")
-    assert config.given == {"num.partitions": "2"}
+    assert config.given == {"num.partitions": "2", "num.io.threads": "8"}
+
+
+def test_names_that_change_nothing_here_still_have_a_type() -> None:
+    with pytest.raises(ConfigError, match=r"num\.io\.threads: expected a whole number"):
+        BrokerConfig.parse({"num.io.threads": "many"})
+    assert set(UNUSED) <= set(NAMES), "they are Kafka's"
+    assert not set(UNUSED) & set(rows(BrokerConfig))
+    assert all(is_ignored(name) for name in UNUSED)
+
+
+def test_no_name_of_kafka_is_called_unknown() -> None:
+    refusals = [str(error) for name in NAMES if (error := _refusal(name)) is not None]
+    assert len(refusals) > 50
+    assert [text for text in refusals if "nknown" in text] == []
+
+
+def _refusal(name: str) -> ConfigError | None:
+    try:
+        broker_key(name)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def test_listeners_of_controllers_are_left_aside() -> None:

@@ -84,7 +84,7 @@ def poll_seconds(timeout: Any, timeout_ms: Any) -> Any:
 
 
 def millis_to_seconds(given: Any) -> float:
-    if not isinstance(given, Real) or isinstance(given, bool) or math.isnan(given):
+    if not isinstance(given, Real) or math.isnan(given):
         raise TypeError(f"timeout_ms must be a number of milliseconds, not {given!r}")
     return float(given) / 1000
 
