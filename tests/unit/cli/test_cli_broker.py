@@ -39,3 +39,15 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
 def test_a_wrong_address_of_zookeeper_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="such as zk1:2181/ottla"):
         parsed("--zookeeper", "zk1", "--data-dir", str(tmp_path))
+
+
+def test_the_first_consumer_waits_for_no_others_as_with_the_file_that_kafka_ships(tmp_path: Path) -> None:
+    alone = parsed("--data-dir", str(tmp_path))
+    assert alone.group_initial_rebalance_delay_ms == 0
+    told = parsed("--data-dir", str(tmp_path), "--override", "group.initial.rebalance.delay.ms=7")
+    assert told.group_initial_rebalance_delay_ms == 7
+    member = parsed("--data-dir", str(tmp_path), "--zookeeper", "zk:2181")
+    assert member.group_initial_rebalance_delay_ms == 3_000
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={tmp_path}\n")
+    assert parsed("--config", str(file)).group_initial_rebalance_delay_ms == 3_000

@@ -73,7 +73,7 @@ def test_invalid_serializers_are_rejected() -> None:
         serializers.serializer(5, "value.serializer")
     with pytest.raises(ConfigError, match="neither a Deserializer nor a function"):
         serializers.deserializer(5, "value.deserializer")
-    with pytest.raises(ConfigError, match="no module"):
+    with pytest.raises(ConfigError, match="no serializer named 'text'"):
         serializers.serializer("text", "value.serializer")
 
 

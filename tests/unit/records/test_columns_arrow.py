@@ -161,8 +161,9 @@ def test_small_chunks_are_put_together() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"vlaue": [b""]}, "unknown column 'vlaue': rename or drop it; allowed are key, value, timestamp"),
-        ({"key": [b""]}, "the column 'value' is missing: there are key"),
+        ({"vlaue": [b""]}, "there is no column 'value', only 'vlaue'"),
+        ({"value": [b""], "kye": [b""]}, "unknown column 'kye': rename or drop it; allowed are key, value, timestamp"),
+        ({"key": [b""]}, "there is no column 'value', only 'key'"),
         ({"value": [1]}, "column 'value' has type int64: convert it to bytes or text first"),
         ({"value": [b""], "timestamp": ["now"]}, "column 'timestamp' has type string: give a timestamp, or"),
         ({"value": [b""], "timestamp": [-5]}, "a timestamp is negative"),
