@@ -61,7 +61,7 @@ def outcome(call: Call) -> Exception:
         (lambda admin: admin.alter_configs({"t": {"a": Append(None)}}), "config a of topic t must be text"),
         (lambda admin: admin.alter_configs({"t": "a=b"}), "give a dict"),
         (lambda admin: admin.list_offsets([P0]), r'TopicPartition\("orders", 0\): "latest"'),
-        (lambda admin: admin.list_offsets({P0: 1.5}), r"a timestamp .* in milliseconds since 1970, not 1\.5: write int\(1\.5 \* 1000\)"),
+        (lambda admin: admin.list_offsets({P0: 1.5}), r"not 1\.5: write int\(1\.5 \* 1000\)"),
         (lambda admin: admin.list_offsets({P0: -9}), "at least -5"),
         (lambda admin: admin.list_offsets({P0: "newest"}), "there is no offset 'newest'"),
         (lambda admin: admin.list_offsets({P0: 1}, isolation_level="serializable"), "one of read_uncommitted"),
