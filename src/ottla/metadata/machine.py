@@ -15,6 +15,7 @@ from ottla.metadata import records as r
 from ottla.metadata.elections import without_void_elr
 from ottla.metadata.history import History
 from ottla.metadata.placement import check_assignments, place
+from ottla.metadata.users import Users
 from ottla.metadata.values import (
     CONSUMER_OFFSETS,
     INTERNAL_TOPICS,
@@ -50,7 +51,7 @@ def _default_settings(topic: Topic) -> ReplicationSettings:
 
 
 class Metadata(Machine[r.MetadataRecord]):
-    """Brokers, topics, dynamic configs and producer ids of a cluster."""
+    """Brokers, topics, users, dynamic configs and producer ids of a cluster."""
 
     def __init__(self, settings: Callable[[Topic], ReplicationSettings] = _default_settings) -> None:
         self.settings = settings
@@ -66,6 +67,7 @@ class Metadata(Machine[r.MetadataRecord]):
         self.cluster_configs: dict[str, str] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.next_producer_id = 0
+        self.users = Users()
         self.history = History()
 
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,6 +254,10 @@ class Metadata(Machine[r.MetadataRecord]):
                 )
             case r.BrokerUnregistered(broker_id):
                 del self.brokers[broker_id]
+            case r.UserCredentialSet():
+                self.users.set(record)
+            case r.UserCredentialRemoved(name, mechanism):
+                self.users.remove(name, mechanism)
 
     def _put(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
@@ -288,6 +294,7 @@ class Metadata(Machine[r.MetadataRecord]):
             yield r.BrokerConfigsSet(False, configs, broker_id)
         for group_id, own in self.group_configs.items():
             yield r.GroupConfigsSet(group_id, dict(own))
+        yield from self.users.snapshot()
         for topic in self.topics.values():
             replicas = tuple(state.replicas for state in topic.states)
             yield r.TopicCreated(topic.name, topic.topic_id, topic.partitions, dict(topic.configs), replicas)

@@ -5,7 +5,7 @@ A new field needs a default, so that old journals still load.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -134,6 +134,24 @@ class BrokerUnregistered:
     broker_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class UserCredentialSet:
+    """What is stored of a user's password for a SCRAM mechanism. Salt and keys are hexadecimal."""
+
+    name: str
+    mechanism: int
+    salt: str = field(repr=False)
+    stored_key: str = field(repr=False)
+    server_key: str = field(repr=False)
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserCredentialRemoved:
+    name: str
+    mechanism: int
+
+
 MetadataRecord: TypeAlias = (
     ClusterCreated
     | TopicCreated
@@ -150,13 +168,15 @@ MetadataRecord: TypeAlias = (
     | BrokerRegistered
     | BrokerChanged
     | BrokerUnregistered
+    | UserCredentialSet
+    | UserCredentialRemoved
 )
 _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         ClusterCreated, TopicCreated, PartitionsAdded, PartitionsChanged, HistoryKept, TopicDeleted, TopicConfigsSet,
         BrokerConfigsSet, GroupConfigsSet, ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet, BrokerRegistered,
-        BrokerChanged, BrokerUnregistered,
+        BrokerChanged, BrokerUnregistered, UserCredentialSet, UserCredentialRemoved,
     )
 }  # fmt: skip
 

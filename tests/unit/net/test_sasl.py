@@ -20,7 +20,7 @@ from ottla.errors import (
 )
 from ottla.net.client import connection as client
 from ottla.net.client.connection import Connection, Disconnected
-from ottla.net.client.sasl import Sasl, oauthbearer, plain, read_jaas, scram
+from ottla.net.client.sasl import Sasl, oauthbearer, plain, scram
 from ottla.net.client.security import Security
 from ottla.protocol.apis import ApiKey
 
@@ -87,11 +87,6 @@ def test_a_token_that_is_none_is_not_sent() -> None:
     assert next(oauthbearer("t", {"traceId": "7"})) == b"n,,\x01auth=Bearer t\x01traceId=7\x01\x01"
 
 
-def test_what_kafkas_tools_write_for_java_is_understood() -> None:
-    line = r"""org.apache.kafka.X required  username='me' password="a\"b\\";"""
-    assert read_jaas(line) == {"username": "me", "password": 'a"b\\'}
-
-
 def test_credentials_come_from_the_configuration() -> None:
     jaas = 'x.PlainLoginModule required username="me" password="secret";'
     base = {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT"}
@@ -101,6 +96,9 @@ def test_credentials_come_from_the_configuration() -> None:
     assert Sasl.of(ClientConfig.given({"bootstrap.servers": "a:1"}, own)) is None
     with pytest.raises(ConfigError, match=r"sasl\.password is missing"):
         ClientConfig.given(base, {"sasl_username": "you"})
+    with pytest.raises(ConfigError, match=r"sasl\.jaas\.config: it must be one entry that ends") as caught:
+        Sasl.of(ClientConfig.given(base, {"sasl_jaas_config": jaas.rstrip(";")}))
+    assert "secret" not in str(caught.value)
 
 
 # With a broker.

@@ -31,15 +31,13 @@ from ottla.errors import (
 )
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.jaas import Jaas
+from ottla.security.scram import MIN_ITERATIONS, ScramMechanism
 from ottla.types import Millis
 
 Conversation = Generator[bytes, bytes, None]
 Request = Callable[[int, Message], Awaitable[Struct]]
 
-SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: Fewer make the password easy to guess from the network traffic; Kafka's broker never uses fewer.
-MIN_ITERATIONS = 4096
-_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
@@ -151,10 +149,10 @@ class Sasl:
             if config.sasl_oauth_token_provider is None:
                 raise ConfigError("sasl.oauth.token.provider is missing: sasl.mechanism=OAUTHBEARER requires it.")
             return cls("OAUTHBEARER", token_provider=config.sasl_oauth_token_provider)
-        jaas = read_jaas(config.sasl_jaas_config or "")
-        username = config.sasl_username if config.sasl_username is not None else jaas.get("username", "")
-        password = config.sasl_password if config.sasl_password is not None else jaas.get("password", "")
-        return cls(config.sasl_mechanism, username, password)
+        jaas = _jaas(config.sasl_jaas_config)
+        username = config.sasl_username if config.sasl_username is not None else jaas.username
+        password = config.sasl_password if config.sasl_password is not None else jaas.password
+        return cls(config.sasl_mechanism, username or "", password or "")
 
     async def conversation(self) -> Conversation:
         if self.mechanism == "PLAIN":
@@ -162,7 +160,8 @@ class Sasl:
         if self.mechanism == "OAUTHBEARER":
             return oauthbearer(*await self._token())
         nonce = secrets.token_urlsafe(24)
-        return scram(SCRAM_HASHES[self.mechanism], self.username, self.password, nonce=nonce)
+        mechanism = ScramMechanism.named(self.mechanism)
+        return scram(mechanism.hash_name, self.username, self.password, nonce=nonce)
 
     async def _token(self) -> tuple[str, dict[str, str]]:
         """The token of a function, or of an object with `token` (and `extensions`) as in other clients."""
@@ -192,14 +191,13 @@ class Sasl:
         return self.mechanism if not self.username else f"user {self.username!r} with {self.mechanism}"
 
 
-def read_jaas(text: str) -> dict[str, str]:
-    """The options of a JAAS line, in which Kafka's tools have user name and password.
-
-    >>> read_jaas('org.apache.kafka.x.PlainLoginModule required username="me" password="a b";')
-    {'username': 'me', 'password': 'a b'}
-    """
-    found = {name: double or single for name, double, single in _JAAS_OPTION.findall(text)}
-    return {name: re.sub(r"\\(.)", r"\1", value) for name, value in found.items()}
+def _jaas(text: str | None) -> Jaas:
+    if text is None:
+        return Jaas()
+    try:
+        return Jaas.parse(text)
+    except ValueError as problem:
+        raise ConfigError(f"Invalid value '[hidden]' for configuration sasl.jaas.config: {problem}.") from None
 
 
 # ── on a connection ───────────────────────────────────────────────────────────────────────────────────────────────
