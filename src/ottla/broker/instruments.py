@@ -23,6 +23,7 @@ class Instruments:
         self._bytes_in: dict[str, Counter] = {}
         self._bytes_out: dict[str, Counter] = {}
         self._rejected: dict[str, Counter] = {}
+        self._authentications: dict[str, Counter] = {}
         self.replication = ReplicationMetrics(self.registry)
 
     def request(self, name: str, seconds: float) -> None:
@@ -46,6 +47,16 @@ class Instruments:
         """Count a rejected partition of a produce request."""
         name, text = "ottla_produce_errors_total", "Rejected partitions of produce requests."
         self._counter(self._rejected, name, text, "error", error).value += 1
+
+    def authenticated(self, listener: str, mechanism: str, *, success: bool) -> None:
+        """Count an authentication of a client."""
+        labels = {"listener": listener, "mechanism": mechanism, "result": "success" if success else "failure"}
+        key = "/".join(labels.values())
+        counter = self._authentications.get(key)
+        if counter is None:
+            counter = self.registry.counter("ottla_authentications_total", "Authentications with SASL.", labels)
+            self._authentications[key] = counter
+        counter.value += 1
 
     def _counter(self, known: dict[str, Counter], name: str, text: str, label: str, value: str) -> Counter:
         counter = known.get(value)

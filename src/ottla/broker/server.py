@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections.abc import Awaitable
 from pathlib import Path
 from uuid import UUID
 
+from ottla.broker.authentication.listener import SaslListener
 from ottla.broker.cluster.joining import new_cluster_id, refuse_member_of_cluster, require_first_directory
 from ottla.broker.configs import replication_settings, use_dynamic_configs
 from ottla.broker.controller import FileController
@@ -64,6 +66,8 @@ class BrokerServer:
         self._logs: LogManager | None = None
         self._journal: FileJournal[MetadataRecord] | None = None
         self._servers: list[Server] = []
+        self._sasl: dict[str, SaslListener] = {}
+        """The listeners whose clients must authenticate."""
         self._metrics_server: MetricsServer | None = None
         self._turn = Turn()
         self._deleted: set[UUID] = set()
@@ -118,6 +122,7 @@ class BrokerServer:
             self._servers.append(await self._listen(listener))
         report = self._logs.open()
         node = self._node = self._assemble(self._logs)
+        await self._authenticate(node)
         if self.config.is_clustered:
             await self._join(node, report)
         else:
@@ -141,9 +146,22 @@ class BrokerServer:
         self._metrics_server = server
 
     async def _listen(self, listener: Listener) -> Server:
-        server = Server(self._handle, _limits(self.config), self._turn, name=listener.name)
+        on_connect = self._admit if self.config.listener(listener.name).has_sasl else None
+        server = Server(self._handle, _limits(self.config), self._turn, name=listener.name, on_connect=on_connect)
         await server.start(listener.host, listener.port)
         return server
+
+    async def _authenticate(self, node: Node) -> None:
+        """Prepare the listeners whose clients authenticate with SASL."""
+        secret = secrets.token_bytes(32)
+        for listener in self.config.listeners:
+            security = self.config.listener(listener.name)
+            if security.has_sasl:
+                sasl = self._sasl[listener.name] = SaslListener(node, security, self._dispatcher.handle, secret)
+                await sasl.open()
+
+    def _admit(self, connection: Connection) -> None:
+        self._sasl[connection.listener].admit(connection)
 
     def _handle(self, connection: Connection, frame: memoryview) -> Answer | Later | Awaitable[Answer]:
         return self._dispatcher.handle(connection, frame)
@@ -280,6 +298,8 @@ class BrokerServer:
             await node.cluster.leave()
         for server in self._servers:
             await server.stop()
+        for sasl in self._sasl.values():
+            sasl.close()
         if node is not None:
             await node.changes.finish()
             node.producer_ids.close()

@@ -89,6 +89,9 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
     )
 
     # Connections and requests.
+    connection_failed_authentication_delay_ms: int = int32(
+        100, "How long after its request a client that fails to authenticate gets the answer.", at_least(0)
+    )
     connections_max_idle_ms: int = int64(
         600_000, "Close a connection without a request for this long. -1 never closes one.", at_least(-1)
     )
@@ -340,6 +343,9 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
     )
 
     # Our own.
+    ottla_authentication_timeout_ms: int = int32(
+        30_000, "How long a client of a SASL listener may take to authenticate.", at_least(1)
+    )
     ottla_log_format: str = string("text", "The format of the broker's log lines.", one_of("text", "json"))
     ottla_log_level: str = string(
         "INFO", "The lowest level of log lines that the broker shows.", one_of("DEBUG", "INFO", "WARNING", "ERROR")

@@ -14,6 +14,8 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 GSSAPI = "GSSAPI"
 """Kafka's default mechanism, which the broker does not have."""
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
+UNSECURED_TOKENS = f"{_OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+"""Kafka's class that accepts tokens without a signature."""
 _STORE_TYPES = one_of("PEM", "PKCS12", "JKS")
 _STORE_TYPE = "Without effect: the content of the file says whether it is PEM or PKCS12. JKS files must be converted."
 
@@ -101,9 +103,12 @@ class ChannelConfig:
     )
     sasl_server_callback_handler_class: str | None = string(
         None,
-        "Accepted but without effect: OAUTHBEARER always checks tokens as this class of Kafka does.",
+        "Kafka's name for how OAUTHBEARER checks tokens. By default, tokens must be signed. The unsecured handler, "
+        "which is Kafka's default, accepts tokens without a signature: everybody can pretend to be any user.",
         one_of(
-            f"{_OAUTH}.OAuthBearerValidatorCallbackHandler", f"{_OAUTH}.secured.OAuthBearerValidatorCallbackHandler"
+            f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
+            f"{_OAUTH}.secured.OAuthBearerValidatorCallbackHandler",
+            UNSECURED_TOKENS,
         ),
     )
     sasl_server_max_receive_size: int = int32(

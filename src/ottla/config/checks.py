@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ottla.config.channels import GSSAPI, MECHANISMS
 from ottla.config.listeners import problem_of_advertised, problem_of_listeners
+from ottla.config.sasl import problems_of_sasl
 from ottla.config.security import PROTOCOLS
 from ottla.errors import ConfigError
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
-SERVED = ("PLAINTEXT",)
+SERVED = ("PLAINTEXT", "SASL_PLAINTEXT")
 """The protocols that listeners can have."""
 _MEGABYTE = 1024 * 1024
 
@@ -68,12 +68,10 @@ def _security(config: BrokerConfig) -> Iterator[str]:
             return
         security = config.listener(listener.name)
         if security.protocol not in SERVED:
-            yield f"The listener {listener.name} requires {security.protocol}, but this broker supports only PLAINTEXT."
-        if security.has_sasl and GSSAPI in security.sasl_enabled_mechanisms:
-            yield (
-                f"The listener {listener.name} requires GSSAPI (Kerberos), which this broker does not have. Set "
-                f"sasl.enabled.mechanisms to some of {', '.join(MECHANISMS)}."
-            )
+            served = " and ".join(SERVED)
+            yield f"The listener {listener.name} requires {security.protocol}, but this broker supports only {served}."
+        if security.has_sasl:
+            yield from problems_of_sasl(security)
     if config.authorizer_class_name:
         yield "Invalid configuration authorizer.class.name: this broker does not have ACLs."
 

@@ -16,7 +16,6 @@ _IGNORED = (
     "broker.session.timeout.ms",
     "config.providers",
     "config.providers.",
-    "connection.failed.authentication.delay.ms",
     "controller.",
     "delete.records.purgatory.",
     "early.start.listeners",

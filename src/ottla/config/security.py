@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-from ottla.config.channels import GSSAPI, MECHANISMS, ChannelConfig
+from ottla.config.channels import GSSAPI, MECHANISMS, UNSECURED_TOKENS, ChannelConfig
 from ottla.config.fields import Check, Key, boolean, one_of, string
 from ottla.config.foreign import rejection_of
 from ottla.config.table import rows
 from ottla.errors import ConfigError
+from ottla.security.jaas import Jaas
 from ottla.security.principals import parse_principals
 from ottla.suggestions import did_you_mean
 
@@ -102,6 +103,21 @@ class ListenerSecurity(ChannelConfig):
     def for_mechanism(self, mechanism: str) -> Self:
         """Return these values with those of `listener.name.<listener>.<mechanism>.…`."""
         return replace(self, **self.mechanisms.get(mechanism, {}))
+
+    @property
+    def jaas(self) -> Jaas:
+        """The parsed sasl.jaas.config of a mechanism. Raise ConfigError if it is invalid."""
+        if self.sasl_jaas_config is None:
+            return Jaas()
+        try:
+            return Jaas.parse(self.sasl_jaas_config)
+        except ValueError as problem:
+            raise ConfigError(f"The sasl.jaas.config of the listener {self.name} is not valid: {problem}.") from None
+
+    @property
+    def accepts_unsecured_tokens(self) -> bool:
+        """Whether OAUTHBEARER accepts tokens without a signature."""
+        return self.sasl_server_callback_handler_class == UNSECURED_TOKENS
 
     @classmethod
     def suggestion(cls, name: str) -> str:

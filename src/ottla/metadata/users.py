@@ -72,9 +72,8 @@ class Users:
         """Replay a new credential."""
         mechanism = ScramMechanism(record.mechanism)
         self.remove(record.name, mechanism)
-        credential = Credential(
-            *map(bytes.fromhex, (record.salt, record.stored_key, record.server_key)), record.iterations
-        )
+        salt, stored, server = map(bytes.fromhex, (record.salt, record.stored_key, record.server_key))
+        credential = Credential(salt, stored, server, record.iterations)
         self._credentials.setdefault(record.name, {})[mechanism] = credential
         self._kinds[_kind(credential)] += 1
 
@@ -102,7 +101,8 @@ def alter_users(
     """Change credentials, and return what is wrong with each user. As in Kafka, a request names a user only once."""
     problems: dict[str, errors.KafkaError | None] = {}
     records: dict[str, r.MetadataRecord] = {}
-    for change in (*deletions, *upsertions):
+    changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    for change in changes:
         if problems.get(change.name) is not None:
             continue
         problem = _problem(metadata.users, change)

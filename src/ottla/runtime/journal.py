@@ -1,4 +1,4 @@
-"""A journal in a file: one record per line with its checksum, compacted at every start.
+"""A journal in a file: one record per line with its checksum, compacted at every start. Only its owner may read it.
 
 A line is eight hexadecimal digits of CRC-32C, a space, and the record as JSON. A torn last line (power loss during a
 write) is cut off. Damage anywhere else is an error that names the line, because later records may depend on it.
@@ -44,7 +44,7 @@ class FileJournal(Generic[Record]):
 
     def open(self) -> list[Record]:
         """Open or create the file, cut off a torn last line, and return all records."""
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         data = self._path.read_bytes()
         records, self._end = self._parse(data)
         if self._end < len(data):
@@ -73,7 +73,7 @@ class FileJournal(Generic[Record]):
         """Replace the whole file with these records, atomically."""
         data = b"".join(map(self._line, records))
         temporary = self._path.with_name(self._path.name + ".new")
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         _write_all(fd, data, 0)
         if self._fsync:
             os.fsync(fd)

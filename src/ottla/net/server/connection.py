@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -46,7 +47,11 @@ class Later(NamedTuple):
 
 
 class CloseConnection(Exception):
-    """Raised by a handler to close the connection. The message goes to the log."""
+    """Raised by a handler to close the connection. The message goes to the log, ``answer`` to the client before."""
+
+    def __init__(self, reason: str, answer: Answer = None) -> None:
+        super().__init__(reason)
+        self.answer = answer
 
 
 class Connection:
@@ -55,7 +60,7 @@ class Connection:
     __slots__ = (
         "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_task", "_writing",
         "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint", "handler",
-        "last_active", "max_request_size", "receiving_since",
+        "known_by", "last_active", "max_request_size", "min_request_size", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, channel: Channel, host: str, port: int) -> None:
@@ -65,6 +70,9 @@ class Connection:
         self.handler = server.handler
         """Handles the next frame. Authentication uses one of its own until the client is known."""
         self.max_request_size = server.max_request_size
+        self.min_request_size = SHORTEST
+        self.known_by = math.inf
+        """When the connection is closed if the client has not authenticated: a time of the event loop."""
         self._loop = server.loop
         self._outgoing = Outgoing(channel)
         self._busy = False
@@ -176,7 +184,7 @@ class Connection:
         assert buffer is not None
         while self.filled - position >= 4:
             (size,) = _SIZE.unpack_from(buffer, position)
-            if not SHORTEST <= size <= self.max_request_size:
+            if not self.min_request_size <= size <= self.max_request_size:
                 self._refuse_size(size)
                 return
             end = position + 4 + size
@@ -193,7 +201,8 @@ class Connection:
 
     def _refuse_size(self, size: int) -> None:
         limit = self.max_request_size
-        self.close(f"a request of {size} bytes; between {SHORTEST} and {limit} (socket.request.max.bytes) are allowed")
+        name = "socket.request.max.bytes" if self.known_by == math.inf else "sasl.server.max.receive.size"
+        self.close(f"a request of {size} bytes; between {self.min_request_size} and {limit} ({name}) are allowed")
 
     def _make_room(self, position: int, size: int) -> None:
         """Move a partly received frame to the front of a buffer that can hold more of it."""
@@ -234,7 +243,7 @@ class Connection:
             if isinstance(answer, Buffer):
                 return self._send(answer)
         except CloseConnection as error:
-            self.close(str(error))
+            self._close_with(error)
             return False
         except Exception as error:
             self._server.report_failure(self, error)
@@ -257,8 +266,11 @@ class Connection:
             return
         try:
             answer = self._finish(task)
-        except (CloseConnection, asyncio.CancelledError) as error:
-            self.close(str(error))
+        except CloseConnection as error:
+            self._close_with(error)
+            return
+        except asyncio.CancelledError:
+            self.close("")
             return
         except Exception as error:
             self._server.report_failure(self, error)
@@ -345,6 +357,11 @@ class Connection:
                 self._go_on()
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _close_with(self, error: CloseConnection) -> None:
+        if error.answer is not None and not self._closed:
+            self._send(error.answer)
+        self.close(str(error))
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close the connection, with a log line if there is a reason, and cancel what it waits for."""

@@ -215,6 +215,8 @@ class Server:
         for connection in list(self.connections):
             if connection.is_receiving and now - connection.receiving_since > self.limits.receive_seconds:
                 connection.close(f"the rest of a request did not come within {self.limits.receive_seconds:g} s")
+            elif now > connection.known_by:
+                connection.close("the client did not authenticate in time")
             elif not connection.is_busy and now - connection.last_active > self.limits.idle_seconds:
                 connection.close(f"idle for {self.limits.idle_seconds:g} s", expected=True)
             elif connection.is_stuck and now - connection.last_active > self.limits.idle_seconds:
