@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ottla import errors
 from ottla.broker.configs import use_dynamic_configs
 from ottla.broker.partition import LeaderSettings, Partition
+from ottla.broker.quotas import use_quotas
 from ottla.config import effective_topic_config
 from ottla.metadata import MetadataRecord, PartitionState, Topic
 from ottla.metadata import records as r
@@ -61,6 +62,8 @@ class Replicas:
                     await self.update(topic)
             if changes.broker_configs:
                 use_dynamic_configs(self._node)
+            if changes.quotas:
+                use_quotas(self._node)
             for name in list(self._node.partitions) if changes.broker_configs else changes.configured:
                 self._configure(name)
         return changes
@@ -230,6 +233,7 @@ class Changes:
         """Topics whose number of partitions changed, which groups must know."""
         self.configured: dict[str, None] = {}
         self.broker_configs = False
+        self.quotas = False
         for record in records:
             self._add(record)
 
@@ -247,6 +251,8 @@ class Changes:
                 self.configured[name] = None
             case r.BrokerConfigsSet():
                 self.broker_configs = True
+            case r.ClientQuotasSet():
+                self.quotas = True
 
 
 def _is_another(partitions: Sequence[Partition | None], topic: Topic) -> bool:

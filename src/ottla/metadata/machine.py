@@ -12,6 +12,7 @@ from uuid import UUID
 from ottla import errors
 from ottla.machine import Machine, Outcome
 from ottla.metadata import records as r
+from ottla.metadata.client_quotas import ClientQuotas
 from ottla.metadata.elections import without_void_elr
 from ottla.metadata.history import History
 from ottla.metadata.placement import check_assignments, place
@@ -66,6 +67,7 @@ class Metadata(Machine[r.MetadataRecord]):
         self.broker_configs: dict[int, dict[str, str]] = {}
         self.cluster_configs: dict[str, str] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
+        self.client_quotas = ClientQuotas()
         self.next_producer_id = 0
         self.users = Users()
         self.history = History()
@@ -242,6 +244,8 @@ class Metadata(Machine[r.MetadataRecord]):
                     self.group_configs[group_id] = configs
                 else:
                     self.group_configs.pop(group_id, None)
+            case r.ClientQuotasSet():
+                self.client_quotas.replay(record)
             case r.ProducerIdsTaken(next_producer_id):
                 self.next_producer_id = next_producer_id
             case r.ClusterCreated(cluster_id):
@@ -295,6 +299,7 @@ class Metadata(Machine[r.MetadataRecord]):
         for group_id, own in self.group_configs.items():
             yield r.GroupConfigsSet(group_id, dict(own))
         yield from self.users.snapshot()
+        yield from self.client_quotas.snapshot()
         for topic in self.topics.values():
             replicas = tuple(state.replicas for state in topic.states)
             yield r.TopicCreated(topic.name, topic.topic_id, topic.partitions, dict(topic.configs), replicas)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from ottla.metadata.values import Endpoint, PartitionState
+from ottla.security.quotas import Entity
 from ottla.types import Millis
 
 
@@ -90,6 +91,14 @@ class GroupConfigsSet:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientQuotasSet:
+    """All quotas of an entity. An empty mapping removes them."""
+
+    entity: Entity
+    values: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsTaken:
     """Producer ids below this one may be in use."""
 
@@ -162,6 +171,7 @@ MetadataRecord: TypeAlias = (
     | TopicConfigsSet
     | BrokerConfigsSet
     | GroupConfigsSet
+    | ClientQuotasSet
     | ProducerIdsTaken
     | LeaderEpochsRaised
     | LeaderEpochSet
@@ -175,8 +185,8 @@ _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         ClusterCreated, TopicCreated, PartitionsAdded, PartitionsChanged, HistoryKept, TopicDeleted, TopicConfigsSet,
-        BrokerConfigsSet, GroupConfigsSet, ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet, BrokerRegistered,
-        BrokerChanged, BrokerUnregistered, UserCredentialSet, UserCredentialRemoved,
+        BrokerConfigsSet, GroupConfigsSet, ClientQuotasSet, ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet,
+        BrokerRegistered, BrokerChanged, BrokerUnregistered, UserCredentialSet, UserCredentialRemoved,
     )
 }  # fmt: skip
 
@@ -212,6 +222,8 @@ def from_json(value: dict[str, Any]) -> MetadataRecord:
         values["states"] = {int(index): _from_row(row) for index, row in values["states"].items()}
     if "changes" in values:
         values["changes"] = {int(index): [_frozen(row) for row in rows] for index, rows in values["changes"].items()}
+    if "entity" in values:
+        values["entity"] = tuple(map(tuple, values["entity"]))
     if "listeners" in values:
         values["listeners"] = tuple(Endpoint(*each) for each in values["listeners"])
     record: MetadataRecord = _TYPES[value["type"]](**values)

@@ -170,10 +170,12 @@ class Cluster:
     def _on_reset(self, position: int, records: Sequence[MetadataRecord]) -> None:
         """The log has moved on by more than it keeps, so the whole state arrives."""
         metadata = self._node.metadata
-        before = set(metadata.topics)
+        before, with_quotas = set(metadata.topics), list(metadata.client_quotas.values)
         metadata.reset()
         metadata.replay_batch(records)
-        self._take([*(r.TopicDeleted(name) for name in before - set(metadata.topics)), *records])
+        gone: list[MetadataRecord] = [r.TopicDeleted(name) for name in before - set(metadata.topics)]
+        gone += [r.ClientQuotasSet(whom, {}) for whom in with_quotas if whom not in metadata.client_quotas.values]
+        self._take([*gone, *records])
 
     def _take(self, records: Sequence[MetadataRecord]) -> None:
         self._batches.append(records)
