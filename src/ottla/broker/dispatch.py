@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.broker.handlers import HANDLERS, Handler
 from ottla.broker.node import Call, Node
+from ottla.broker.quotas import put_throttle_time, throttle_time
 from ottla.net.server.connection import Answer, CloseConnection, Connection, Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
@@ -18,6 +19,14 @@ from ottla.runtime.eager import Finished, start
 
 #: Creates a named tuple in half the time of calling its class.
 _new: Any = tuple.__new__
+
+
+async def _pause_as_told(call: Call, forwarded: Awaitable[Answer]) -> Answer:
+    """Let a client pause for as long as the controller says."""
+    answer = await forwarded
+    if answer is not None and (pause := throttle_time(call, answer)) > 0:
+        call.connection.mute(pause / 1000)
+    return answer
 
 
 class Dispatcher:
@@ -37,7 +46,8 @@ class Dispatcher:
         cluster = self._node.cluster
         if handler is None or (handler.only_in_cluster and cluster is None):
             raise CloseConnection(f"the API {api_key} is not served")
-        if (quick := handler.quick) is not None and version <= handler.last:
+        quotas = self._node.request_quotas
+        if (quick := handler.quick) is not None and version <= handler.last and quotas is None:
             quickly = quick(self._node, version, correlation_id, frame, body)
             if quickly is not None:
                 self._node.metrics.request(handler.name, time.perf_counter() - started)
@@ -51,23 +61,27 @@ class Dispatcher:
             raise CloseConnection(f"{handler.name} v{version}: {error}") from error
         if handler.to_controller and cluster is not None and not cluster.is_controller:
             forwarded: Awaitable[Answer] = cluster.requests.forward(call, bytes(frame))
-            return forwarded
+            return forwarded if self._node.quotas is None else _pause_as_told(call, forwarded)
         answer = handler.handle(self._node, call, request)
         if isinstance(answer, dict):
             return self._encode(call, handler, started, answer)
         if isinstance(answer, Buffer):
             self._node.metrics.request(handler.name, time.perf_counter() - started)
+            if quotas is not None:
+                put_throttle_time(call, answer, quotas.took(call, time.perf_counter() - started))
             return answer
         if answer is None:
             return None
         if isinstance(answer, Later):
-            return Later(answer.future, partial(self._finish, call, handler, started, answer.finish))
+            spent = None if quotas is None else time.perf_counter() - started
+            return Later(answer.future, partial(self._finish, call, handler, started, spent, answer.finish))
         if isinstance(answer, Coroutine):
             begun = start(answer)
             if isinstance(begun, Finished):
                 return self._encode(call, handler, started, begun.result)
             answer = begun
-        return self._later(call, handler, started, answer)
+        spent = None if quotas is None else time.perf_counter() - started
+        return self._later(call, handler, started, spent, answer)
 
     async def forwarded(self, connection: Connection, frame: memoryview) -> bytes:
         """Answer a request that another broker forwarded; return the response without its size."""
@@ -79,23 +93,33 @@ class Dispatcher:
             answer = await answer
         return b"" if answer is None else bytes(answer[4:])
 
-    async def _later(self, call: Call, handler: Handler, started: float, answer: Awaitable[Any]) -> Answer:
-        return self._encode(call, handler, started, await answer)
+    async def _later(
+        self, call: Call, handler: Handler, started: float, spent: float | None, answer: Awaitable[Any]
+    ) -> Answer:
+        return self._encode(call, handler, started, await answer, spent)
 
     def _finish(
         self,
         call: Call,
         handler: Handler,
         started: float,
+        spent: float | None,
         finish: Callable[[Future[Any]], Message | None],
         future: Future[Any],
     ) -> Answer:
-        return self._encode(call, handler, started, finish(future))
+        return self._encode(call, handler, started, finish(future), spent)
 
-    def _encode(self, call: Call, handler: Handler, started: float, message: Message | None) -> Answer:
+    def _encode(
+        self, call: Call, handler: Handler, started: float, message: Message | None, spent: float | None = None
+    ) -> Answer:
+        """Encode a response. ``spent`` is the time without waiting that a request took which had to wait."""
         if message is None:
             return None
-        self._node.metrics.request(handler.name, time.perf_counter() - started)
+        ended = time.perf_counter()
+        self._node.metrics.request(handler.name, ended - started)
+        if (quotas := self._node.request_quotas) is not None:
+            pause = quotas.took(call, ended - started if spent is None else spent)
+            message["throttle_time"] = max(pause, message.get("throttle_time", 0))
         return codec.encode_response(call.api_key, call.api_version, call.correlation_id, message)
 
     def _unsupported(self, call: Call, handler: Handler) -> Answer:

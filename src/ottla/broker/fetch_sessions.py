@@ -148,6 +148,10 @@ class FetchSessions:
         session.last_used = now
         return FetchPlan(list(session.wanted.values()), session, is_incremental=True)
 
+    def close(self, session_id: int) -> None:
+        """Forget a session."""
+        self._sessions.pop(session_id, None)
+
     def _full(self, request: Struct, *, by_id: bool, now: Millis) -> FetchPlan:
         wanted = {key: Wanted(key, partition) for key, partition in _partitions(request.topics)}
         session = None

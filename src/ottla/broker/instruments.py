@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.quotas import throttle_metrics
 from ottla.broker.replication_metrics import ReplicationMetrics
 from ottla.metrics.registry import SECONDS, Counter, Histogram, Labels, Number, Registry
 
@@ -74,6 +75,8 @@ class Instruments:
         add("ottla_connections", "Open connections.", total(lambda server: len(server.connections)))
         add("ottla_connections_accepted", "Connections accepted so far.", total(lambda server: server.accepted))
         add("ottla_connections_refused", "Connections rejected by a limit.", total(lambda server: server.refused))
+        add("ottla_throttled_connections", "Connections that must pause now.", total(_throttled))
+        throttle_metrics(node)
         add("ottla_request_failures", "Requests that ended in an unexpected error.", total(lambda s: s.failures))
         add("ottla_received_bytes", "Bytes received from clients so far.", total(lambda server: server.bytes_in))
         add("ottla_sent_bytes", "Bytes sent to clients so far.", total(lambda server: server.bytes_out))
@@ -84,6 +87,10 @@ class Instruments:
         self.registry.family("ottla_log_end_offset", "Next offset to write.", lambda: _each(node, _end))
         self.registry.family("ottla_log_start_offset", "First available offset.", lambda: _each(node, _start))
         self.registry.family("ottla_log_size_bytes", "Size of the log on disk.", lambda: _each(node, _size))
+
+
+def _throttled(server: Server) -> int:
+    return sum(connection.is_muted for connection in server.connections)
 
 
 def _each(node: Node, value: Callable[[Partition], int]) -> Iterator[tuple[Labels, Number]]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.member import Cluster
     from ottla.broker.controller import Controller
     from ottla.broker.groups import Groups
+    from ottla.broker.quotas import Quotas
     from ottla.broker.transactions import Transactions
 
 
@@ -102,6 +103,11 @@ class Node:
         self.topics_lock = asyncio.Lock()
         self.changes = Changes()
         self.authorizer: Authorizer | None = None
+        self.quotas: Quotas | None = None
+        """Counts what clients use, if any client has a quota."""
+        self.request_quotas: Quotas | None = None
+        """The same, if any client has a quota for the time of its requests."""
+        self.on_quotas_change: Callable[[], None] = lambda: None
 
     @property
     def id(self) -> int:

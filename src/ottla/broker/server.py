@@ -16,10 +16,12 @@ from uuid import UUID
 from ottla.broker.authentication.listener import SaslListener
 from ottla.broker.cluster.joining import new_cluster_id, refuse_member_of_cluster, require_first_directory
 from ottla.broker.configs import replication_settings, use_dynamic_configs
+from ottla.broker.connection_rates import Rates
 from ottla.broker.controller import FileController
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.groups import Groups
 from ottla.broker.node import Node
+from ottla.broker.quotas import use_quotas
 from ottla.broker.transactions import Transactions
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener, parse_address
@@ -170,6 +172,8 @@ class BrokerServer:
         metadata = Metadata(lambda topic: replication_settings(node.config, metadata.cluster_configs, topic.configs))
         node = Node(self.config, self._clock, metadata, logs, self._turn)
         node.on_config_change = self._use_limits
+        node.on_quotas_change = self._use_rates
+        self._rates = Rates(node)
         node.advertised = self._advertised
         node.groups = Groups(node)
         node.transactions = Transactions(node)
@@ -264,6 +268,7 @@ class BrokerServer:
         node.replicas.miss_failed_disks()
         await node.replicas.open()
         use_dynamic_configs(node)
+        use_quotas(node)
 
     def _adopt(self, node: Node, log: Log) -> None:
         """Keep a log from disk if its topic exists, else remove it or set it aside."""
@@ -283,7 +288,13 @@ class BrokerServer:
     def _use_limits(self) -> None:
         for server in self._servers:
             server.limits = _limits(self.node.config)
+        self._use_rates()
         self.node.logs.broker_config = self.node.config
+
+    def _use_rates(self) -> None:
+        rates = self._rates if self._rates.are_limited else None
+        for server in self._servers:
+            server.rates = rates
 
     async def stop(self) -> None:
         """Stop serving, write checkpoints and unlock the data directory."""

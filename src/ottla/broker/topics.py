@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -17,6 +17,12 @@ from ottla.metadata.records import TopicCreated
 
 Assignments: TypeAlias = Sequence[Sequence[int]]
 """The brokers of each new partition."""
+Charge: TypeAlias = Callable[[int], None]
+"""Counts partitions against the quota of a client. It raises ThrottlingQuotaExceeded if that is used up."""
+
+
+def free(partitions: int) -> None:
+    """Count nothing."""
 
 
 async def create_topic(
@@ -28,6 +34,7 @@ async def create_topic(
     replication_factor: int = 1,
     assignments: Assignments | None = None,
     validate_only: bool = False,
+    charge: Charge = free,
 ) -> Topic:
     """Create a topic, or raise a Kafka error. Only the controller can."""
     check_topic_name(name)
@@ -41,13 +48,15 @@ async def create_topic(
         replication_factor=replication_factor,
         assignments=assignments,
     )
-    if validate_only:
-        return _created(operation(now=node.clock.now()))
     decided = []
 
     def decide(**time: Any) -> Outcome[MetadataRecord, None]:
         decided.append(operation(**time))
+        charge(_created(decided[-1]).partitions)
         return decided[-1]
+
+    if validate_only:
+        return _created(decide(now=node.clock.now()))
 
     await node.changes.run(node.controller.run(decide))
     return _created(decided[-1])  # Another request may have deleted it meanwhile.
@@ -84,7 +93,13 @@ async def ensure_topic(
 
 
 async def add_partitions(
-    node: Node, name: str, partitions: int, *, assignments: Assignments | None, validate_only: bool
+    node: Node,
+    name: str,
+    partitions: int,
+    *,
+    assignments: Assignments | None,
+    validate_only: bool,
+    charge: Charge = free,
 ) -> None:
     """Increase the number of partitions of a topic."""
     if _is_own(node, name):
@@ -94,17 +109,19 @@ async def add_partitions(
         )
     operation = partial(node.metadata.add_partitions, name, partitions, assignments=assignments)
     operation(now=node.clock.now())
+    charge(partitions - node.metadata.topic(name).partitions)
     if not validate_only:
         await node.changes.run(node.controller.run(operation))
 
 
-async def delete_topic(node: Node, name: str) -> None:
+async def delete_topic(node: Node, name: str, charge: Charge = free) -> None:
     """Delete a topic. Its files are removed later, in the background."""
     if not node.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled("Topics cannot be deleted: set delete.topic.enable=true on the broker.")
     if _is_own(node, name):
         # Without it, groups would lose their offsets and transactions could not end.
         raise errors.InvalidRequest(f"{name} is internal. To delete a group use ottla groups delete.")
+    charge(node.metadata.topic(name).partitions)
     await node.changes.run(node.controller.run(node.metadata.delete_topic, name))
 
 

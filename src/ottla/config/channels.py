@@ -1,5 +1,6 @@
-"""The rows of the broker's table that each listener can have for itself: TLS and SASL. security.py has the others.
+"""The rows of the broker's table that each listener can have for itself: connections, TLS and SASL.
 
+security.py has the others.
 ``listener.name.<listener>.<name>`` overrides ``<name>`` for one listener.
 """
 
@@ -7,7 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla.config.fields import Check, at_least, boolean, each_of, int32, int64, listing, one_of, password, string
+from ottla.config.fields import (
+    INT_MAX,
+    Check,
+    at_least,
+    boolean,
+    each_of,
+    int32,
+    int64,
+    listing,
+    one_of,
+    password,
+    string,
+)
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The SASL mechanisms that the broker has."""
@@ -23,6 +36,14 @@ _STORE_TYPE = "Without effect: the content of the file says whether it is PEM or
 @dataclass(frozen=True, kw_only=True)  # Without slots, as another base of BrokerConfig has them.
 class ChannelConfig:
     """What protects the connections of a listener."""
+
+    max_connection_creation_rate: int = int32(
+        INT_MAX,
+        "How many connections per second the broker accepts, or with listener.name.<listener>. one listener. More have "
+        "to wait.",
+        at_least(1),
+        dynamic=True,
+    )
 
     # TLS.
     ssl_cipher_suites: tuple[str, ...] = listing(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from ottla.config.channels import GSSAPI, MECHANISMS, UNSECURED_TOKENS, ChannelConfig
-from ottla.config.fields import Check, Key, boolean, one_of, string
+from ottla.config.fields import Check, Key, at_least, boolean, int32, one_of, string
 from ottla.config.foreign import rejection_of
 from ottla.config.table import rows
 from ottla.errors import ConfigError
@@ -38,7 +38,7 @@ def _are_principals(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)  # Without slots, as another base of BrokerConfig has them.
 class SecurityConfig:
-    """Which protocol each listener has, and who is authorized."""
+    """Which protocol each listener has, who is authorized, and how quotas are measured."""
 
     listener_security_protocol_map: str = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
@@ -69,6 +69,20 @@ class SecurityConfig:
     allow_everyone_if_no_acl_found: bool = boolean(
         False, "Whether everybody may use a resource without ACLs. By default only super.users may."
     )
+
+    # Quotas.
+    quota_window_num: int = int32(
+        11,
+        "How many windows the rate of a client is measured over. A client that was idle may use all but one at once.",
+        at_least(1),
+    )
+    quota_window_size_seconds: int = int32(
+        1, "The length of a window. No request quota makes a client pause for longer.", at_least(1)
+    )
+    controller_quota_window_num: int = int32(
+        11, "How many windows of created and deleted partitions a client may use at once.", at_least(1)
+    )
+    controller_quota_window_size_seconds: int = int32(1, "The length of a window of changes to topics.", at_least(1))
 
     # Not a row.
     overrides: tuple[tuple[Override, Any], ...] = field(default=(), repr=False)

@@ -29,8 +29,6 @@ controller.quorum.election.timeout.ms int 1000
 controller.quorum.fetch.timeout.ms int 2000
 controller.quorum.request.timeout.ms int 2000
 controller.quorum.retry.backoff.ms int 20
-controller.quota.window.num int 11
-controller.quota.window.size.seconds int 1
 controller.socket.timeout.ms int 30000
 delete.records.purgatory.purge.interval.requests int 1
 fetch.purgatory.purge.interval.requests int 1000

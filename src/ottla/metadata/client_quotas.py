@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ottla.errors import InvalidRequest
 from ottla.machine import Outcome
-from ottla.metadata.records import ClientQuotasSet
+from ottla.metadata.records import ClientQuotasSet, MetadataRecord
 from ottla.security.quotas import Entity, Filter, QuotaTable, check, describe
 from ottla.types import Millis
 
 
+@dataclass(slots=True)
 class ClientQuotas:
     """The quotas of each entity."""
 
-    def __init__(self) -> None:
-        self.values: dict[Entity, Mapping[str, float]] = {}
-        self._counts: Counter[str] = Counter()
+    values: dict[Entity, Mapping[str, float]] = field(default_factory=dict)
+    _counts: Counter[str] = field(default_factory=Counter)
+    """How many entities have each quota."""
 
     @property
     def table(self) -> QuotaTable:
@@ -26,7 +28,7 @@ class ClientQuotas:
 
     def alter(
         self, whom: Entity, changes: Sequence[tuple[str, float | None]], *, now: Millis
-    ) -> Outcome[ClientQuotasSet, None]:
+    ) -> Outcome[MetadataRecord, None]:
         """Set quotas of an entity, and remove those whose value is None."""
         names = [name for name, _ in changes]
         for name in names:

@@ -97,6 +97,16 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
             "deletions": [],
             "upsertions": [{"name": "u", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}],
         },
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: {"components": []},
+        ApiKey.ALTER_CLIENT_QUOTAS: {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "nobody"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1e9, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
         **group_requests(topic_id),
     }  # fmt: skip
 

@@ -14,14 +14,15 @@ from ottla.records import Record, encode_batch
 class Wire:
     """One connection to a broker."""
 
-    def __init__(self, bootstrap_servers: str, timeout: float = 20) -> None:
+    def __init__(self, bootstrap_servers: str, timeout: float = 20, *, client_id: str = "wire") -> None:
+        self.client_id = client_id
         host, port = bootstrap_servers.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=timeout)
         self._correlation_id = 0
 
     def send(self, api_key: int, version: int, message: dict[str, Any]) -> None:
         self._correlation_id += 1
-        self.socket.sendall(codec.encode_request(api_key, version, self._correlation_id, "wire", message))
+        self.socket.sendall(codec.encode_request(api_key, version, self._correlation_id, self.client_id, message))
 
     def receive(self, api_key: int, version: int) -> codec.Struct:
         (size,) = struct.unpack(">i", self._exactly(4))

@@ -126,7 +126,8 @@ def test_the_journal_of_an_old_broker_belongs_to_the_broker_that_opens_it() -> N
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["create", "grow", "delete", "config", "ids", "epochs", "broker"]), st.sampled_from("abc")
+        st.sampled_from(["create", "grow", "delete", "config", "ids", "epochs", "broker", "quota"]),
+        st.sampled_from("abc"),
     ),
     max_size=30,
 )
@@ -150,6 +151,9 @@ def test_a_snapshot_replays_to_the_same_state(operations: list[tuple[str, str]])
                 run(machine, machine.take_producer_ids)
             elif operation == "epochs":
                 machine.replay(LeaderEpochsRaised())
+            elif operation == "quota":
+                value = None if len(machine.client_quotas.values) > 1 else 5.0
+                run(machine, machine.client_quotas.alter, (("user", name),), [("producer_byte_rate", value)])
             else:
                 run(machine, machine.set_broker_configs, {"a": name}, broker_id=None if name == "a" else 1)
         except errors.KafkaError:

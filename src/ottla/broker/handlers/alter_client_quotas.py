@@ -8,7 +8,7 @@ from ottla import errors
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.machine import Outcome
-from ottla.metadata.records import ClientQuotasSet
+from ottla.metadata import MetadataRecord
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.security.quotas import Entity, describe, entity
@@ -46,5 +46,5 @@ async def _alter(node: Node, entry: Struct, seen: set[Entity], validate_only: bo
 
 def _decide(
     node: Node, whom: Entity, changes: list[tuple[str, float | None]], *, now: Millis
-) -> Outcome[ClientQuotasSet, None]:
+) -> Outcome[MetadataRecord, None]:
     return node.metadata.client_quotas.alter(whom, changes, now=now)

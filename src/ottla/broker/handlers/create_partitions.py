@@ -5,7 +5,8 @@ from __future__ import annotations
 from ottla import errors
 from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Call, Node
-from ottla.broker.topics import add_partitions
+from ottla.broker.quotas import TopicChanges
+from ottla.broker.topics import Charge, add_partitions
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -15,17 +16,21 @@ TO_CONTROLLER = True
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     entries = with_pauses(unique(request.topics, lambda topic: str(topic.name)))
-    return {"results": [await _add(node, *entry, validate_only=request.validate_only) async for entry in entries]}
+    changes = TopicChanges(node, call)
+    results = [await _add(node, *entry, changes.charge, request.validate_only) async for entry in entries]
+    return {"results": results, "throttle_time": changes.pause()}
 
 
-async def _add(node: Node, entry: Struct, twice: bool, *, validate_only: bool) -> Message:
+async def _add(node: Node, entry: Struct, twice: bool, charge: Charge, validate_only: bool) -> Message:
     try:
         if twice:
             raise errors.InvalidRequest(
                 f"The topic '{entry.name}' is in the request more than once. Name each topic once."
             )
         assignments = _assignments(node, entry)
-        await add_partitions(node, entry.name, entry.count, assignments=assignments, validate_only=validate_only)
+        await add_partitions(
+            node, entry.name, entry.count, assignments=assignments, validate_only=validate_only, charge=charge
+        )
     except errors.KafkaError as error:
         return {"name": entry.name, "error_code": error.code, "error_message": str(error)}
     return {"name": entry.name}

@@ -8,7 +8,8 @@ from ottla import errors
 from ottla.broker.handlers.describe_configs import config_message
 from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Call, Node
-from ottla.broker.topics import create_topic
+from ottla.broker.quotas import TopicChanges
+from ottla.broker.topics import Charge, create_topic
 from ottla.config.describe import describe_topic
 from ottla.metadata import Topic
 from ottla.protocol.apis import ApiKey
@@ -20,10 +21,12 @@ TO_CONTROLLER = True
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     entries = with_pauses(unique(request.topics, lambda topic: str(topic.name)))
-    return {"topics": [await _create(node, *entry, validate_only=request.validate_only) async for entry in entries]}
+    changes = TopicChanges(node, call)
+    topics = [await _create(node, *entry, changes.charge, request.validate_only) async for entry in entries]
+    return {"topics": topics, "throttle_time": changes.pause()}
 
 
-async def _create(node: Node, entry: Struct, twice: bool, *, validate_only: bool) -> Message:
+async def _create(node: Node, entry: Struct, twice: bool, charge: Charge, validate_only: bool) -> Message:
     try:
         if twice:
             raise errors.InvalidRequest(
@@ -38,6 +41,7 @@ async def _create(node: Node, entry: Struct, twice: bool, *, validate_only: bool
             replication_factor=_replication_factor(node, entry),
             assignments=assignments,
             validate_only=validate_only,
+            charge=charge,
         )
     except errors.KafkaError as error:
         return {

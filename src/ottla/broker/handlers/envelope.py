@@ -14,5 +14,6 @@ ONLY_IN_CLUSTER = True
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     if node.cluster is None or not node.cluster.is_controller:
         return {"error_code": errors.NotController.code}
+    call.connection.may_pause = False  # The client's connection does. Other clients use this one too.
     response = await node.forwarded(call.connection, memoryview(bytearray(request.request_data)))
     return {"response_data": response}

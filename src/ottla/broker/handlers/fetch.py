@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from ottla import errors
-from ottla.broker.fetch_sessions import FetchPlan, Key, Wanted, grouped, is_urgent
+from ottla.broker.fetch_sessions import NO_SESSION, FetchPlan, Key, Wanted, grouped, is_urgent
 from ottla.broker.fetch_waiter import FetchWaiter
 from ottla.broker.leader_hints import leader_addresses, leader_hint
 from ottla.broker.nearest import nearest_replica
@@ -47,6 +47,10 @@ class Reader(NamedTuple):
     """Of a consumer that would rather read in its own rack."""
     wants_watermark: bool
     """It is a follower from which consumers may read, so it must know the high watermark as soon as it rises."""
+    most: int
+    """The most bytes of a response. What a quota allows at once is never more."""
+    least: int
+    """It waits for so many bytes."""
     counted: set[Key]
     """The partitions whose fetch offset the leader has taken note of. It does so once, when the request arrives: the
     follower may be gone when its wait ends."""
@@ -72,11 +76,11 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
         return {"error_code": error.code, "session_id": 0, "responses": []}
     reader = _reader(node, call, request)
     try:
-        reading = read(node, plan, request, reader)
+        reading = read(node, plan, reader)
     except SegmentUnverified as unverified:
         return _wait(node, call, plan, request, reader, unverified)
-    if reading.size >= request.min_bytes or request.max_wait <= 0 or reading.is_urgent or not plan.wanted:
-        return _message(node, call, plan, reading)
+    if reading.size >= reader.least or request.max_wait <= 0 or reading.is_urgent or not plan.wanted:
+        return _message(node, call, plan, reading, reader)
     return _wait(node, call, plan, request, reader, reading)
 
 
@@ -84,6 +88,12 @@ def _reader(node: Node, call: Call, request: Struct) -> Reader:
     state = request.replica_state
     replica, broker_epoch = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
     is_rack_aware = node.config.replica_selector_class == RACK_AWARE_SELECTOR
+    most = min(request.max_bytes, node.config.fetch_max_bytes)
+    if node.quotas is not None:
+        if replica >= 0:
+            call.connection.may_pause = False
+        else:
+            most = node.quotas.most_fetched(call, most)
     return Reader(
         replica,
         broker_epoch,
@@ -91,6 +101,8 @@ def _reader(node: Node, call: Call, request: Struct) -> Reader:
         replica >= 0 or call.api_version < FROM_FOLLOWERS,
         request.rack_id if is_rack_aware and replica < 0 else "",
         is_rack_aware and replica >= 0,
+        most,
+        min(request.min_bytes, most),
         set(),
     )
 
@@ -101,7 +113,7 @@ async def _wait(
     """Wait for data, or for a segment to be verified, and read again."""
     if isinstance(first, Reading):
         waiter = FetchWaiter(
-            max(1, request.min_bytes - first.size),
+            max(1, reader.least - first.size),
             read_committed=reader.read_committed,
             is_replica=reader.is_replica,
             wants_watermark=reader.wants_watermark,
@@ -111,7 +123,7 @@ async def _wait(
         await _verified(first)
     while True:
         try:
-            return _message(node, call, plan, read(node, plan, request, reader))
+            return _message(node, call, plan, read(node, plan, reader), reader)
         except SegmentUnverified as unverified:
             await _verified(unverified)
 
@@ -136,13 +148,13 @@ def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
     return found
 
 
-def read(node: Node, plan: FetchPlan, request: Struct, reader: Reader) -> Reading:
+def read(node: Node, plan: FetchPlan, reader: Reader) -> Reading:
     """Read each partition once, up to the limits of the request. The first batch may exceed them."""
     responses: list[tuple[Wanted, Message, int]] = []
     size, urgent = 0, False
     # Without a session nobody knows what the follower was told.
     wants_watermark = reader.wants_watermark and plan.is_incremental
-    room = min(request.max_bytes, node.config.fetch_max_bytes)
+    room = reader.most
     for wanted in plan.wanted:
         try:
             response, length = _read_one(node, wanted, room - size, size == 0, reader)
@@ -262,7 +274,13 @@ def _topic(node: Node, key: Key) -> str | None:
     return None if topic is None else topic.name
 
 
-def _message(node: Node, call: Call, plan: FetchPlan, reading: Reading) -> Message:
+def _message(node: Node, call: Call, plan: FetchPlan, reading: Reading, reader: Reader) -> Message:
+    pause = 0
+    if node.quotas is not None and not reader.is_replica:
+        filled = sum(size > 0 for _, _, size in reading.responses)
+        pause, is_empty = node.quotas.fetched(call, reading.size, filled)
+        if is_empty:
+            return _throttled(node, plan, reading, pause)
     included = []
     for wanted, response, size in reading.responses:
         is_news = wanted.is_news(response, size)
@@ -270,7 +288,22 @@ def _message(node: Node, call: Call, plan: FetchPlan, reading: Reading) -> Messa
             included.append((wanted.key, response))
     if plan.session is not None:
         plan.session.move_to_end([wanted.key for wanted, _, size in reading.responses if size])
-    message: Message = {"session_id": plan.session_id, "responses": grouped(included)}
+    message: Message = {"session_id": plan.session_id, "responses": grouped(included), "throttle_time": pause}
     if reading.is_urgent and call.api_version >= HINTS:
         message["node_endpoints"] = leader_addresses(node, call, (response for _, response in included))
     return message
+
+
+def _throttled(node: Node, plan: FetchPlan, reading: Reading, pause: Millis) -> Message:
+    """Return the empty response for a consumer that has fetched too much. It asks again after a pause."""
+    for wanted, _, size in reading.responses:
+        if size and (name := _topic(node, wanted.key)) is not None:
+            node.metrics.fetched(name, -size)
+    if plan.session is not None and not plan.is_incremental:
+        # Clients do not accept a new session without all its partitions.
+        node.sessions.close(plan.session.id)
+    return {
+        "session_id": plan.session_id if plan.is_incremental else NO_SESSION,
+        "responses": [],
+        "throttle_time": pause,
+    }

@@ -46,12 +46,16 @@ _NO_VERDICTS: Verdicts = {}
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message | None] | None:
+    # The request is handled in any case. Its client may have to pause after it.
+    pause = 0 if node.quotas is None else node.quotas.produced(call, call.connection.frame_hint)
     if request.transactional_id is not None:
-        return _transactional(node, call, request)
-    return _produce(node, call, request, _NO_VERDICTS)
+        return _transactional(node, call, request, pause)
+    return _produce(node, call, request, _NO_VERDICTS, pause)
 
 
-def _produce(node: Node, call: Call, request: Struct, verdicts: Verdicts) -> Message | Awaitable[Message | None] | None:
+def _produce(
+    node: Node, call: Call, request: Struct, verdicts: Verdicts, pause: Millis
+) -> Message | Awaitable[Message | None] | None:
     now = node.clock.now()
     waits: Waits = []
     responses = [
@@ -67,7 +71,7 @@ def _produce(node: Node, call: Call, request: Struct, verdicts: Verdicts) -> Mes
     if request.acks == 0:
         _close_on_errors(responses)
         return None
-    response: Message = {"responses": responses}
+    response: Message = {"responses": responses, "throttle_time": pause}
     if waits:
         return _when_committed(node, call, waits, response, request.timeout)
     return response if node.cluster is None else _with_addresses(node, call, response)
@@ -130,9 +134,9 @@ def _is_transactional(records: memoryview) -> bool:
     return is_batch and bool(records[ATTRIBUTES] & TRANSACTIONAL)
 
 
-async def _transactional(node: Node, call: Call, request: Struct) -> Message | None:
+async def _transactional(node: Node, call: Call, request: Struct, pause: Millis) -> Message | None:
     verdicts = await _verdicts(node, call, request)
-    response = _produce(node, call, request, verdicts)
+    response = _produce(node, call, request, verdicts, pause)
     return response if response is None or isinstance(response, dict) else await response
 
 

@@ -58,9 +58,9 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the responses."""
 
     __slots__ = (
-        "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_task", "_writing",
-        "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint", "handler",
-        "known_by", "last_active", "max_request_size", "min_request_size", "receiving_since",
+        "_busy", "_closed", "_finish", "_loop", "_mute", "_outgoing", "_reading", "_receive_to", "_server", "_task",
+        "_writing", "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint",
+        "handler", "known_by", "last_active", "max_request_size", "may_pause", "min_request_size", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, channel: Channel, host: str, port: int) -> None:
@@ -73,12 +73,16 @@ class Connection:
         self.min_request_size = SHORTEST
         self.known_by = math.inf
         """When the connection is closed if the client has not authenticated: a time of the event loop."""
+        self.may_pause = True
+        """Whether a quota may mute it. Those of other brokers are never muted."""
         self._loop = server.loop
         self._outgoing = Outgoing(channel)
         self._busy = False
         self._writing = False
         self._closed = False
         self._reading = True
+        self._mute: asyncio.TimerHandle | None = None
+        """Ends the pause of a client that has used too much."""
         self._task: asyncio.Future[Any] | None = None
         self._finish: Callable[[asyncio.Future[Any]], Answer] = asyncio.Future.result
         self.client_host = host
@@ -241,7 +245,7 @@ class Connection:
         try:
             answer = self.handler(self, frame)
             if isinstance(answer, Buffer):
-                return self._send(answer)
+                return self._send(answer) and not self._rests()
         except CloseConnection as error:
             self._close_with(error)
             return False
@@ -251,7 +255,7 @@ class Connection:
             self.close("a request could not be handled")
             return False
         if answer is None:
-            return not self._closed
+            return not (self._closed or self._rests())
         self._busy = True
         if isinstance(answer, Later):
             self._task, self._finish = answer
@@ -282,7 +286,34 @@ class Connection:
         if (answer is None or self._send(answer)) and not self._writing:
             self._go_on()
 
+    def mute(self, seconds: float) -> None:
+        """Handle no other request for a while. The response to the current one leaves at once."""
+        if self._closed:
+            return
+        if self._mute is not None:
+            seconds = max(seconds, self._mute.when() - self._loop.time())
+            self._mute.cancel()
+        self._mute = self._loop.call_later(seconds, self._unmute)
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether the client must pause."""
+        return self._mute is not None
+
+    def _unmute(self) -> None:
+        self._mute = None
+        if self._busy and not self._writing and self._task is None and not self._closed:
+            self._go_on()
+
+    def _rests(self) -> bool:
+        if self._mute is None:
+            return False
+        self._busy = True
+        return True
+
     def _go_on(self) -> None:
+        if self._mute is not None:
+            return
         self._busy = False
         self.last_active = self._loop.time()
         if self.filled:
@@ -371,6 +402,9 @@ class Connection:
         self._closed = True
         self._server.readers.remove(self)
         self._loop.remove_writer(self.fd)
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = None
         if self._outgoing.size:
             with contextlib.suppress(OSError):
                 self._flush()  # The responses to earlier requests.

@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ottla.errors import OttlaError
 from ottla.net.buffers import BufferPool
@@ -25,6 +26,8 @@ MOST_WAITING = 256
 #: for a write arrive so close together that it pays. Rebalances of 500 members took a sixth longer with it.
 MANY_ANSWERS = 32
 POOLED_BYTES = 32 << 20
+#: So many connections of clients that open them too fast are held until they are closed. More are closed at once.
+MOST_REFUSED = 1_000
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -42,6 +45,13 @@ class Limits:
     backlog: int = 50
     send_buffer: int = -1
     receive_buffer: int = -1
+
+
+class ConnectionRates(Protocol):
+    """Limits how fast connections are accepted."""
+
+    def accepted(self, listener: str, host: str) -> tuple[float, float]:
+        """Count a connection; return for how many seconds it waits, and after how many it is closed, both 0 if not."""
 
 
 class Server:
@@ -68,6 +78,9 @@ class Server:
         self._on_connect = on_connect
         self.turn = turn or Turn()
         self.limits = limits
+        self.rates: ConnectionRates | None = None
+        self._waiting: set[socket.socket] = set()
+        """Connections that were accepted too fast."""
         self.max_request_size = limits.max_request_size
         self.loop: asyncio.AbstractEventLoop
         self.readers: Readers
@@ -118,7 +131,41 @@ class Server:
                     raise
                 self._rest_from_accepting(error)
                 return
-            self._admit(sock, address[0], address[1])
+            if self.rates is None:
+                self._admit(sock, address[0], address[1])
+            elif not self._admit_slowly(self.rates, sock, address[0], address[1]):
+                return
+
+    def _admit_slowly(self, rates: ConnectionRates, sock: socket.socket, host: str, port: int) -> bool:
+        """Admit a connection within the rates. Return whether others can follow at once."""
+        assert self._socket is not None
+        wait, close_after = rates.accepted(self.name, host)
+        if close_after:
+            # As in Kafka: a client that opens too many would open the next one as soon as it knows.
+            self.refused += 1
+            if len(self._waiting) >= MOST_REFUSED:
+                sock.close()
+            else:
+                self._waiting.add(sock)
+                self.loop.call_later(close_after, self._close_waiting, sock)
+        elif wait:
+            self._waiting.add(sock)
+            self.loop.remove_reader(self._socket.fileno())
+            self.loop.call_later(wait, self._admit_waiting, sock, host, port)
+            return False
+        else:
+            self._admit(sock, host, port)
+        return True
+
+    def _close_waiting(self, sock: socket.socket) -> None:
+        self._waiting.discard(sock)
+        sock.close()
+
+    def _admit_waiting(self, sock: socket.socket, host: str, port: int) -> None:
+        if self._socket is not None:
+            self._waiting.discard(sock)
+            self._admit(sock, host, port)
+            self.loop.add_reader(self._socket.fileno(), self._accept)
 
     def _rest_from_accepting(self, error: OSError) -> None:
         assert self._socket is not None
@@ -232,6 +279,8 @@ class Server:
         if listening is not None:
             self.loop.remove_reader(listening.fileno())
             listening.close()
+        for sock in self._waiting:
+            sock.close()
         self._send_answers()
         self.sending.close()
         for connection in list(self.connections):
