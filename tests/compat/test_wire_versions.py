@@ -153,7 +153,7 @@ def test_produce_and_fetch(wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic()
     known, expected = topic_id(wire, topic), 0
     for version in served(wire, "produce"):
-        answer = wire.call("produce", version, produce(topic, known, batch([b"a", b"b"])))
+        answer = wire.call("produce", version, produce(topic, known, batch([b"the first", b"the second"])))
         (partition,) = answer.responses[0].partition_responses
         assert (partition.error_code, partition.base_offset) == (0, expected)
         expected += 2
@@ -162,7 +162,7 @@ def test_produce_and_fetch(wire: Wire, make_topic: MakeTopic) -> None:
         ((partition,),) = (t.partitions for t in answer.responses)
         assert (partition.error_code, partition.high_watermark) == (0, expected)
         assert partition.last_stable_offset == expected
-        assert (partition.records or b"").count(b"\x02a") == expected // 2
+        assert (partition.records or b"").count(b"the first") == expected // 2
         empty = wire.call("fetch", version, fetch(topic, known, expected, max_wait=10))
         assert not any(p.records for t in empty.responses for p in t.partitions)
 
