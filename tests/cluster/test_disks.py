@@ -81,6 +81,8 @@ def test_a_broker_starts_without_a_disk_that_it_cannot_open(number: int, tmp_pat
         with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.create_topics(ottla.NewTopic("orders", 4, 3))
             cluster.wait_until_replicated("orders")
+            # A new partition is in sync before every broker has its directory.
+            until(lambda: len([*disks[0].glob("orders-*"), *disks[1].glob("orders-*")]) == 4, "all replicas are there")
             lost = {int(path.name.removeprefix("orders-")) for path in disks[number].glob("orders-*")}
             assert 0 < len(lost) < 4
             broker.stop()

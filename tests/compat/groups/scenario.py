@@ -164,9 +164,11 @@ class Scenario:
     def settle(self, timeout: float = SETTLE_SECONDS, *, balanced: bool = True) -> dict[str, frozenset[TP]]:
         """Wait until every partition has exactly one owner; return the owners by client id."""
         seen: list[str] = []
+        owners: dict[str, frozenset[TP]] = {}
 
         def is_settled() -> bool:
-            seen[:] = [self._unsettled(balanced)]
+            owners.update((member.options.client_id, member.owned) for member in self.members)
+            seen[:] = [self._unsettled(list(owners.values()), balanced)]
             return seen == [""]
 
         try:
@@ -175,13 +177,12 @@ class Scenario:
             told = {member.options.client_id: [*map(str, member.journal.errors)] for member in self._all}
             raise AssertionError(f"{late}: {seen}; the broker: {self.described()}; errors told: {told}") from None
         self._check_owners()
-        return {member.options.client_id: member.owned for member in self.members}
+        return owners
 
-    def _unsettled(self, balanced: bool) -> str:
+    def _unsettled(self, owned: list[frozenset[TP]], balanced: bool) -> str:
         """Describe what is still missing."""
         for member in self.members:
             assert member.is_running, f"{member.options.client_id} ended"
-        owned = [member.owned for member in self.members]
         counts = Counter(tp for each in owned for tp in each)
         if set(counts) != self.partitions or max(counts.values(), default=1) != 1:
             return f"owned by members: {[sorted(each) for each in owned]}"

@@ -50,12 +50,18 @@ class Echo:
             return
 
     def stop(self) -> None:
-        for each in (self._listener, *self._open):
-            with contextlib.suppress(OSError):  # It has ended already.
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        _end(self._listener)
+        self._threads[0].join()  # It may be accepting a last connection.
+        for each in self._open:
+            _end(each)
         for thread in self._threads:
             thread.join()
+
+
+def _end(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # It has ended already.
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 @pytest.fixture
