@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -37,8 +37,10 @@ from ottla.metadata.records import (
 )
 from ottla.metadata.values import Endpoint
 from ottla.metrics.server import MetricsServer
+from ottla.net.server.channel import Channel, PlainChannel
 from ottla.net.server.connection import Answer, Connection, Later
 from ottla.net.server.listener import Limits, Server
+from ottla.net.server.tls_listener import TlsListener
 from ottla.net.server.turn import Turn
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.journal import FileJournal
@@ -70,6 +72,8 @@ class BrokerServer:
         self._servers: list[Server] = []
         self._sasl: dict[str, SaslListener] = {}
         """The listeners whose clients must authenticate."""
+        self._tls: dict[str, TlsListener] = {}
+        """The certificates of the listeners with TLS."""
         self._metrics_server: MetricsServer | None = None
         self._turn = Turn()
         self._deleted: set[UUID] = set()
@@ -148,8 +152,15 @@ class BrokerServer:
         self._metrics_server = server
 
     async def _listen(self, listener: Listener) -> Server:
-        on_connect = self._admit if self.config.listener(listener.name).has_sasl else None
-        server = Server(self._handle, _limits(self.config), self._turn, name=listener.name, on_connect=on_connect)
+        security = self.config.listener(listener.name)
+        new_channel: Callable[[socket.socket], Channel] = PlainChannel
+        if security.has_tls:
+            tls = self._tls[listener.name] = TlsListener(security)
+            new_channel = tls.new_channel
+        on_connect = self._admit if security.has_sasl else None
+        server = Server(
+            self._handle, _limits(self.config), self._turn, new_channel, name=listener.name, on_connect=on_connect
+        )
         await server.start(listener.host, listener.port)
         return server
 
@@ -311,6 +322,8 @@ class BrokerServer:
             await server.stop()
         for sasl in self._sasl.values():
             sasl.close()
+        for tls in self._tls.values():
+            tls.close()
         if node is not None:
             await node.changes.finish()
             node.producer_ids.close()
@@ -339,6 +352,8 @@ def _limits(config: BrokerConfig) -> Limits:
         max_connections_from=config.max_connections_from,
         idle_seconds=_NEVER if idle < 0 else idle / 1000,
         receive_seconds=config.ottla_request_receive_timeout_ms / 1000,
+        authentication_seconds=config.ottla_authentication_timeout_ms / 1000,
+        max_strangers_per_ip=config.ottla_authentication_max_connections_per_ip,
         backlog=config.socket_listen_backlog_size,
         send_buffer=config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in config.given else -1,
         receive_buffer=config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in config.given else -1,

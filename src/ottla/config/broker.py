@@ -343,8 +343,14 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
     )
 
     # Our own.
+    ottla_authentication_max_connections_per_ip: int = int32(
+        1_000,
+        "The most connections from one address whose clients have not authenticated yet, on each listener with TLS or "
+        "SASL. Further ones are closed immediately.",
+        at_least(1),
+    )
     ottla_authentication_timeout_ms: int = int32(
-        30_000, "How long a client of a SASL listener may take to authenticate.", at_least(1)
+        30_000, "Close a connection whose client has not finished the TLS handshake and SASL in this time.", at_least(1)
     )
     ottla_log_format: str = string("text", "The format of the broker's log lines.", one_of("text", "json"))
     ottla_log_level: str = string(

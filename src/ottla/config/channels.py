@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla.config.fields import (
-    INT_MAX,
-    Check,
-    at_least,
-    boolean,
-    each_of,
-    int32,
-    int64,
-    listing,
-    one_of,
-    password,
-    string,
-)
+from ottla.config.fields import INT_MAX, Check, at_least, each_of, int32, int64, listing, one_of, password, string
+from ottla.security.principal_rules import PrincipalRules
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The SASL mechanisms that the broker has."""
@@ -31,6 +20,14 @@ UNSECURED_TOKENS = f"{_OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorC
 """Kafka's class that accepts tokens without a signature."""
 _STORE_TYPES = one_of("PEM", "PKCS12", "JKS")
 _STORE_TYPE = "Without effect: the content of the file says whether it is PEM or PKCS12. JKS files must be converted."
+
+
+def _are_rules(text: str) -> bool:
+    try:
+        PrincipalRules.parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)  # Without slots, as another base of BrokerConfig has them.
@@ -88,6 +85,7 @@ class ChannelConfig:
         "Rules that make a user name from the distinguished name of a client's certificate: "
         "`RULE:pattern/replacement/L`, with L for lower case and U for upper case, separated by commas. `DEFAULT` is "
         "the whole distinguished name.",
+        Check("rules such as RULE:^CN=(.*?),.*$/$1/L,DEFAULT", _are_rules),
     )
     ssl_truststore_certificates: str | None = password(
         None, "The certificates of the authorities to trust, as PEM text instead of a file.", dynamic=True
@@ -100,12 +98,6 @@ class ChannelConfig:
     )
     ssl_truststore_password: str | None = password(None, "The password of a PKCS12 file.")
     ssl_truststore_type: str = string("JKS", _STORE_TYPE, _STORE_TYPES, item=str.upper, dynamic=True)
-    ssl_allow_dn_changes: bool = boolean(
-        False, "Whether a new certificate may have another distinguished name than the one it replaces."
-    )
-    ssl_allow_san_changes: bool = boolean(
-        False, "Whether a new certificate may lack host names of the one it replaces."
-    )
 
     # SASL.
     connections_max_reauth_ms: int = int64(

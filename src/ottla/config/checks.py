@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from ottla.config.listeners import problem_of_advertised, problem_of_listeners
 from ottla.config.sasl import problems_of_sasl
 from ottla.config.security import PROTOCOLS
+from ottla.config.tls import problems_of_tls
 from ottla.errors import ConfigError
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
-SERVED = ("PLAINTEXT", "SASL_PLAINTEXT")
-"""The protocols that listeners can have."""
 _MEGABYTE = 1024 * 1024
 
 
@@ -67,9 +66,8 @@ def _security(config: BrokerConfig) -> Iterator[str]:
             yield f"listener.security.protocol.map has no protocol for the listener {listener.name}."
             return
         security = config.listener(listener.name)
-        if security.protocol not in SERVED:
-            served = " and ".join(SERVED)
-            yield f"The listener {listener.name} requires {security.protocol}, but this broker supports only {served}."
+        if security.has_tls:
+            yield from problems_of_tls(security)
         if security.has_sasl:
             yield from problems_of_sasl(security)
     if config.authorizer_class_name:

@@ -56,6 +56,7 @@ _IGNORED = (
     "server.max.startup.time.ms",
     "share.",
     "socket.connection.setup.",
+    "ssl.allow.",
     "ssl.keymanager.algorithm",
     "ssl.protocol",
     "ssl.provider",

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ottla.config.broker import BrokerConfig, broker_key
 from ottla.config.foreign import is_ignored
 from ottla.config.secrets import resolved, resolved_value
+from ottla.config.security import PREFIX
 from ottla.errors import ConfigError
 
 _BLANKS = " \t\f"
@@ -65,8 +66,13 @@ def parse_broker_properties(
     except ConfigError as error:
         raise ConfigError(f"{source}, {error}") from None
     values = {name: _checked(name, each, source) for name, each in properties.items()}
-    stronger = {name.replace("_", "."): value for name, value in (overrides or {}).items()}
+    stronger = {_dotted(name): value for name, value in (overrides or {}).items()}
     return BrokerConfig.parse(values | resolved(stronger))
+
+
+def _dotted(name: str) -> str:
+    """Return the name with dots. The name of a listener may have underscores."""
+    return name if name.startswith(PREFIX) else name.replace("_", ".")
 
 
 def _checked(name: str, each: Property, source: str) -> object:

@@ -88,7 +88,7 @@ def test_id() -> None:
         ("listeners", "PLAINTEXT://localhost:99999", "between 0 and 65535"),
         ("listeners", "PLAINTEXT://localhost:-1", "between 0 and 65535"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "two listeners have the same name"),
-        ("listeners", "SSL://:9092", "supports only PLAINTEXT"),
+        ("listeners", "SSL://:9092", "needs a certificate for TLS"),
         ("listeners", "INSIDE://:9092", "no protocol for the listener INSIDE"),
         ("listener.security.protocol.map", "INSIDE", "NAME:PROTOCOL"),
         ("listener.security.protocol.map", "INSIDE:TLS", "a protocol of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),

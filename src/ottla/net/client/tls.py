@@ -1,21 +1,18 @@
 """The client's TLS: the SSLContext of a configuration, and explanations of failed handshakes.
 
 Certificates and keys are PEM or PKCS12, as files (``ssl.cafile``, or Kafka's ``ssl.truststore.location``), or PEM as
-text (``ssl.truststore.certificates``). `stores.py` reads PKCS12.
+text (``ssl.truststore.certificates``). `net/stores.py` reads them.
 """
 
 from __future__ import annotations
 
 import ssl
-import tempfile
-from pathlib import Path
 
 from ottla.config.client import ClientConfig
 from ottla.errors import ConfigError
 from ottla.net.client.errors import TlsFailed
-from ottla.net.client.stores import authorities_of, is_java_store, key_of
+from ottla.net.stores import VERSIONS, load_authorities, load_key, load_key_text
 
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 # OpenSSL's codes for rejected certificates.
 _EXPIRED = 10
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
@@ -33,7 +30,7 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
     # have none; Kafka's clients and older Pythons accept them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
-    chosen = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
+    chosen = sorted(VERSIONS[name] for name in config.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = chosen[0], chosen[-1]
     _load_authorities(context, config)
     _load_own_certificate(context, config)
@@ -47,66 +44,28 @@ def _own_context(context: object) -> ssl.SSLContext:
 
 
 def _load_authorities(context: ssl.SSLContext, config: ClientConfig) -> None:
-    path = config.ssl_cafile or config.ssl_truststore_location
-    name = "ssl.cafile" if config.ssl_cafile else "ssl.truststore.location"
-    if path is not None and is_java_store(path, name):
-        context.load_verify_locations(cadata=authorities_of(path, name, config.ssl_truststore_password))
-    elif path is not None:
-        try:
-            context.load_verify_locations(cafile=path)
-        except (OSError, ssl.SSLError) as error:
-            raise _unusable(name, path, error) from None
-    if config.ssl_truststore_certificates is not None:
-        try:
-            context.load_verify_locations(cadata=config.ssl_truststore_certificates)
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"ssl.truststore.certificates has no PEM certificates ({error}).") from None
+    load_authorities(
+        context,
+        config.ssl_cafile or config.ssl_truststore_location,
+        config.ssl_truststore_certificates,
+        name="ssl.cafile" if config.ssl_cafile else "ssl.truststore.location",
+        password=config.ssl_truststore_password,
+    )
 
 
 def _load_own_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
-    path = config.ssl_certfile or config.ssl_keystore_location
-    name = "ssl.certfile" if config.ssl_certfile else "ssl.keystore.location"
-    if path is not None and is_java_store(path, name):
-        password = config.ssl_keystore_password or config.ssl_key_password
-        _load_text(context, key_of(path, name, password), None)
-    elif path is not None:
-        try:
-            context.load_cert_chain(path, config.ssl_keyfile, _key_password(config))
-        except (OSError, ssl.SSLError) as error:
-            raise _unusable(name, path, error) from None
-    elif config.ssl_keystore_certificate_chain is not None:
-        text = f"{config.ssl_keystore_key or ''}\n{config.ssl_keystore_certificate_chain}\n"
-        try:
-            _load_text(context, text, _key_password(config))
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"ssl.keystore.key and ssl.keystore.certificate.chain are not a PEM key and certificates ({error})."
-            ) from None
-
-
-def _key_password(config: ClientConfig) -> str:
-    """Never None: Python would ask for a password on the terminal."""
-    return config.ssl_key_password or config.ssl_keystore_password or ""
-
-
-def _load_text(context: ssl.SSLContext, text: str, password: str | None) -> None:
-    """Python reads keys only from files, so write a temporary one that only this user can read."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "keystore.pem"
-        path.touch(mode=0o600)
-        path.write_text(text)
-        context.load_cert_chain(path, None, password or "")
-
-
-def _unusable(name: str, path: str, error: OSError) -> ConfigError:
-    if isinstance(error, FileNotFoundError):
-        return ConfigError(f"{name}: there is no file {path}.")
-    if isinstance(error, ssl.SSLError):
-        return ConfigError(
-            f"{name}: cannot use {path} ({error.reason or error}): it must be PEM or PKCS12, with a matching key and "
-            "password if it has a key."
-        )
-    return ConfigError(f"{name}: cannot read {path} ({error.strerror}).")
+    path, chain = config.ssl_certfile or config.ssl_keystore_location, config.ssl_keystore_certificate_chain
+    if path is None and chain is not None:
+        password = config.ssl_key_password or config.ssl_keystore_password
+        load_key_text(context, config.ssl_keystore_key, chain, password)
+    load_key(
+        context,
+        path,
+        config.ssl_keyfile,
+        name="ssl.certfile" if config.ssl_certfile else "ssl.keystore.location",
+        password=config.ssl_keystore_password,
+        key_password=config.ssl_key_password,
+    )
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ottla.net.server.listener import Server
 
 _SIZE = Layout(">i")
+#: The first two bytes of a TLS handshake.
+_TLS_HELLO = 0x1603
 #: A request has at least a header of this size.
 SHORTEST = 8
 #: How much memory a frame gets before so many of its bytes have arrived.
@@ -58,9 +60,9 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the responses."""
 
     __slots__ = (
-        "_busy", "_closed", "_finish", "_loop", "_mute", "_outgoing", "_reading", "_receive_to", "_server", "_task",
-        "_writing", "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint",
-        "handler", "known_by", "last_active", "max_request_size", "may_pause", "min_request_size", "receiving_since",
+        "_busy", "_closed", "_finish", "_known_by", "_loop", "_mute", "_outgoing", "_reading", "_receive_to", "_server",
+        "_task", "_writing", "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled",
+        "frame_hint", "handler", "last_active", "max_request_size", "may_pause", "min_request_size", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, channel: Channel, host: str, port: int) -> None:
@@ -71,8 +73,6 @@ class Connection:
         """Handles the next frame. Authentication uses one of its own until the client is known."""
         self.max_request_size = server.max_request_size
         self.min_request_size = SHORTEST
-        self.known_by = math.inf
-        """When the connection is closed if the client has not authenticated: a time of the event loop."""
         self.may_pause = True
         """Whether a quota may mute it. Those of other brokers are never muted."""
         self._loop = server.loop
@@ -94,12 +94,28 @@ class Connection:
         self._receive_to = FIRST_ALLOCATION
         """The end of what is received now: a large frame is received up to its end, so that the next need not move."""
         self.last_active = self.receiving_since = self._loop.time()
+        self._known_by = math.inf
+        if not channel.is_established:
+            self.known_by = self.last_active + server.limits.authentication_seconds
         server.readers.add(self)
 
     @property
     def listener(self) -> str:
         """The name of the listener that the client connected to."""
         return self._server.name
+
+    @property
+    def known_by(self) -> float:
+        """When the connection is closed because the client has not authenticated, by the clock of the event loop.
+
+        Infinite if it has, or need not.
+        """
+        return self._known_by
+
+    @known_by.setter
+    def known_by(self, time: float) -> None:
+        self._server.strangers[self.client_host] += (time != math.inf) - (self._known_by != math.inf)
+        self._known_by = time
 
     @property
     def is_receiving(self) -> bool:
@@ -147,6 +163,10 @@ class Connection:
         """Receive what has arrived."""
         if self._closed:
             return
+        if not self.channel.is_established:
+            self._server.readers.remove(self)
+            self._server.handshakes.add(self)
+            return
         if self._busy:
             # Most clients wait for the response before they send more. Stop reading from one that does not.
             self._reading = False
@@ -173,6 +193,30 @@ class Connection:
         if not filled:
             self.receiving_since = self.last_active
         self._process(0)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again if the channel holds bytes that the event loop does not know of."""
+        if self.channel.has_more and not self._busy and not self._closed:
+            self._loop.call_soon(self.readable)
+
+    def shake_hands(self) -> None:
+        """Go on with the handshake of the channel; the server calls it when its turn comes."""
+        if self._closed:
+            return
+        try:
+            self.channel.shake_hands()
+        except (BlockingIOError, InterruptedError):
+            self._server.readers.add(self)
+            return
+        except OSError as error:
+            self.close(str(error.strerror), expected=getattr(error, "is_expected", True))
+            return
+        self.last_active = self.receiving_since = self._loop.time()
+        if self.handler == self._server.handler:
+            self.known_by = math.inf
+        self._server.readers.add(self)
+        self._read_on()
 
     def receiving_ended(self, problem: str = "") -> None:
         """Close the connection after the client has closed it, or because it is broken."""
@@ -204,6 +248,12 @@ class Connection:
         self._keep_rest(position)
 
     def _refuse_size(self, size: int) -> None:
+        if size >> 16 == _TLS_HELLO and self.channel.is_plain:
+            # Closing is what clients explain best: they cannot read an answer of this protocol.
+            self.close(
+                "the client speaks TLS, but this listener does not: set its security.protocol, or use another port"
+            )
+            return
         limit = self.max_request_size
         name = "socket.request.max.bytes" if self.known_by == math.inf else "sasl.server.max.receive.size"
         self.close(f"a request of {size} bytes; between {self.min_request_size} and {limit} ({name}) are allowed")
@@ -322,6 +372,7 @@ class Connection:
         if not self._busy and not self._closed and not self._reading:
             self._reading = True
             self._server.readers.add(self)
+        self._read_on()
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -400,6 +451,7 @@ class Connection:
         if self._closed:
             return
         self._closed = True
+        self.known_by = math.inf
         self._server.readers.remove(self)
         self._loop.remove_writer(self.fd)
         if self._mute is not None:

@@ -15,6 +15,7 @@ from ottla.errors import OttlaError
 from ottla.net.buffers import BufferPool
 from ottla.net.server.channel import Channel, PlainChannel
 from ottla.net.server.connection import Connection, FrameHandler
+from ottla.net.server.handshakes import Handshakes
 from ottla.net.server.receiving import Readers, readers_of
 from ottla.net.server.sending import Sending
 from ottla.net.server.turn import Turn
@@ -42,6 +43,10 @@ class Limits:
     idle_seconds: float
     receive_seconds: float
     """How long a request may take from its first byte to its last."""
+    authentication_seconds: float = 30.0
+    """How long a client may take for the TLS handshake and to authenticate."""
+    max_strangers_per_ip: int = 1_000
+    """How many connections one address may have whose clients have not authenticated yet."""
     backlog: int = 50
     send_buffer: int = -1
     receive_buffer: int = -1
@@ -93,7 +98,10 @@ class Server:
         self.failures = 0
         self.host = ""
         self.port = 0
+        self.handshakes: Handshakes
         self._per_ip: Counter[str] = Counter()
+        self.strangers: Counter[str] = Counter()
+        """How many connections of each address have not authenticated."""
         self._socket: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self.sending = Sending()
@@ -104,6 +112,7 @@ class Server:
         """Listen on an address; port 0 picks a free one."""
         self.loop = asyncio.get_running_loop()
         self.readers = readers_of(self.loop, self.turn)
+        self.handshakes = Handshakes(self.loop)
         try:
             self._socket = await _listen(host, port, self.limits)
         except BaseException:
@@ -180,6 +189,9 @@ class Server:
             self._refuse(sock, host, f"there are {len(self.connections)} already (max.connections)")
         elif self._per_ip[host] >= limits.max_connections_from(host):
             self._refuse(sock, host, f"{self._per_ip[host]} come from this address already (max.connections.per.ip)")
+        elif self.strangers[host] >= limits.max_strangers_per_ip:
+            name = "ottla.authentication.max.connections.per.ip"
+            self._refuse(sock, host, f"{self.strangers[host]} from this address have not authenticated ({name})")
         else:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -202,6 +214,7 @@ class Server:
         self._per_ip[connection.client_host] -= 1
         if not self._per_ip[connection.client_host]:
             del self._per_ip[connection.client_host]
+            self.strangers.pop(connection.client_host, None)
         if reason:
             level = logging.DEBUG if expected else logging.WARNING
             logger.log(
@@ -263,12 +276,13 @@ class Server:
             if connection.is_receiving and now - connection.receiving_since > self.limits.receive_seconds:
                 connection.close(f"the rest of a request did not come within {self.limits.receive_seconds:g} s")
             elif now > connection.known_by:
-                connection.close("the client did not authenticate in time")
+                connection.close("the client did not authenticate in time (ottla.authentication.timeout.ms)")
             elif not connection.is_busy and now - connection.last_active > self.limits.idle_seconds:
                 connection.close(f"idle for {self.limits.idle_seconds:g} s", expected=True)
             elif connection.is_stuck and now - connection.last_active > self.limits.idle_seconds:
                 connection.close(f"the client took nothing of a response for {self.limits.idle_seconds:g} s")
-        period = min(1.0, self.limits.idle_seconds / 4, self.limits.receive_seconds / 4)
+        limits = self.limits
+        period = min(1.0, limits.idle_seconds / 4, limits.receive_seconds / 4, limits.authentication_seconds / 4)
         self._sweeper = self.loop.call_later(max(period, 0.01), self._sweep)
 
     async def stop(self) -> None:

@@ -100,6 +100,7 @@ class Outgoing:
                         parts[0] = memoryview(part)[count:]
                 else:
                     self._send_run()
+            self._channel.flush()
         except (BlockingIOError, InterruptedError):
             return False
         self.size = 0
