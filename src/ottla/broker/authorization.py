@@ -1,72 +1,138 @@
-"""The one place that asks an authorizer. Numbers are those of Kafka's protocol.
+"""The one place that asks the authorizer. What to ask is in the table of ``security/permissions.py``.
 
-Every check goes through `is_allowed`. Without an authorizer (``authorizer.class.name`` is empty) everything is allowed.
+Without an authorizer (``authorizer.class.name`` is empty) everything is allowed. `Dispatcher` checks what a request
+needs as a whole. Handlers check its parts with `check`, before they look whether the resource exists, and leave out of
+their answers what the client may not see (`sees`).
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from ottla.security.principals import Principal
+from ottla import errors
+from ottla.protocol.codec import Struct
+from ottla.security.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
+from ottla.security.authorizer import Authorizer
+from ottla.security.permissions import Need
+from ottla.security.principals import parse_principals
 
 if TYPE_CHECKING:
     from ottla.broker.node import Call, Node
 
-
-class Operation(IntEnum):
-    """What a client may do with a resource."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """What a client may do something with."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-
-
-_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
-SUPPORTED = {
-    ResourceType.TOPIC: (
-        Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE,
-        *_CONFIGS,
-    ),
-    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_CONFIGS),
-    ResourceType.CLUSTER: (
-        Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION, *_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
-    ),
-}  # fmt: skip
-CLUSTER_NAME = "kafka-cluster"
 NOT_ASKED = -(2**31)
 """The bit field of operations if the client did not ask for it."""
+#: How many refusals are remembered, so that each is logged once.
+REMEMBERED = 10_000
+logger = logging.getLogger("ottla.security")
+
+_ERRORS: dict[ResourceType, type[errors.KafkaError]] = {
+    ResourceType.TOPIC: errors.TopicAuthorizationFailed,
+    ResourceType.GROUP: errors.GroupAuthorizationFailed,
+    ResourceType.CLUSTER: errors.ClusterAuthorizationFailed,
+    ResourceType.TRANSACTIONAL_ID: errors.TransactionalIdAuthorizationFailed,
+    ResourceType.DELEGATION_TOKEN: errors.DelegationTokenAuthorizationFailed,
+    ResourceType.USER: errors.DelegationTokenAuthorizationFailed,
+}
 
 
-class Authorizer(Protocol):
-    """Decides what a principal may do."""
+class Refusals:
+    """Logs each refusal once, and counts all of them."""
 
-    def allows(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
-    ) -> bool: ...
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._logged: set[tuple[Any, ...]] = set()
+
+    def add(self, call: Call, need: Need, name: str) -> None:
+        """Take note that a client was refused something."""
+        self._node.metrics.denied(need.operation.title, need.resource_type.title)
+        question = (call.principal, call.connection.client_host, need.operation, need.resource_type, name)
+        known = (call.principal, need.operation, need.resource_type, name)
+        if known in self._logged or self._node.authorizer is None:
+            return
+        if len(self._logged) >= REMEMBERED:
+            self._logged.clear()
+        self._logged.add(known)
+        decision = self._node.authorizer.decide(*question)
+        logger.warning("%s", decision.sentence(*question))
 
 
-def is_allowed(node: Node, call: Call, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-    """Whether the client of a request may do something."""
+def new_authorizer(node: Node) -> Authorizer | None:
+    """Return the authorizer of a broker; None if its config has none."""
+    config = node.config
+    if not config.authorizer_class_name:
+        return None
+    return Authorizer(
+        node.metadata.acls,
+        super_users=map(str, parse_principals(config.super_users)),
+        allow_without_rules=config.allow_everyone_if_no_acl_found,
+    )
+
+
+def is_allowed(node: Node, call: Call, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
+    """Whether the client of a request may do something; with None as the name, with any resource of the type."""
     if node.authorizer is None:
         return True
-    return node.authorizer.allows(call.principal, call.connection.client_host, operation, resource_type, name)
+    return node.authorizer.decide(call.principal, call.connection.client_host, operation, resource_type, name).allowed
+
+
+def sees(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> bool:
+    """Whether the client has a permission. Nothing is logged: the client did not name the resource."""
+    if node.authorizer is None or is_allowed(node, call, need.operation, need.resource_type, name):
+        return True
+    if need.instead is None:
+        return False
+    operation, resource_type = need.instead
+    return is_allowed(
+        node, call, operation, resource_type, CLUSTER_NAME if resource_type == ResourceType.CLUSTER else None
+    )
+
+
+def refusal(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> errors.KafkaError | None:
+    """Return the error for a client without a permission, and log it; None if the client has the permission."""
+    if sees(node, call, need, name):
+        return None
+    node.refusals.add(call, need, name)
+    kind = need.resource_type.name.lower().replace("_", " ")
+    # Without the name: a client that has only the id of a topic must not learn it.
+    return _ERRORS[need.error or need.resource_type](
+        f"{call.principal} may not {need.operation.title} on this {kind}. Ask for a permission (ottla acls explain)."
+    )
+
+
+def check(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> None:
+    """Raise the error for a client without a permission."""
+    if node.authorizer is not None and (error := refusal(node, call, need, name)) is not None:
+        raise error
+
+
+def refusal_of_request(node: Node, call: Call, needs: Iterable[Need], request: Struct) -> errors.KafkaError | None:
+    """Return why a request is refused as a whole; None if it is not."""
+    for need in needs:
+        if need.when is not None and not need.when.holds(request, call.api_version):
+            continue
+        for name in _names(need, request):
+            if (error := refusal(node, call, need, name)) is not None:
+                return error
+    return None
+
+
+def _names(need: Need, request: Struct) -> Iterable[str]:
+    if not need.field:
+        return (CLUSTER_NAME,)
+    found = getattr(request, need.field)
+    if found is None or isinstance(found, str):
+        return () if found is None else (found,)
+    names: Iterable[str] = found
+    return names
+
+
+def cluster_operations(node: Node, call: Call, need: Need) -> int:
+    """Return what the client may do with the cluster, which needs a permission of its own: 0 without it."""
+    if sees(node, call, need):
+        return authorized_operations(node, call, ResourceType.CLUSTER, CLUSTER_NAME)
+    return 0
 
 
 def authorized_operations(node: Node, call: Call, resource_type: ResourceType, name: str) -> int:

@@ -6,19 +6,45 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla import errors
+from ottla.broker.authorization import check
 from ottla.broker.large_requests import unique, with_pauses
 from ottla.config import BrokerConfig, Change, alter_broker, alter_group, alter_topic, effective_topic_config
 from ottla.metadata.machine import check_topic_name
 from ottla.metadata.values import ReplicationSettings
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import CLUSTER_NAME, Operation, ResourceType
+from ottla.security.permissions import Need, need
 
 if TYPE_CHECKING:
-    from ottla.broker.node import Node
+    from ottla.broker.node import Call, Node
 
 TOPIC, BROKER, GROUP = 2, 4, 32
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+#: What a permission for the configs of each type of resource is about.
+_RESOURCE_TYPES = {
+    TOPIC: ResourceType.TOPIC,
+    GROUP: ResourceType.GROUP,
+    BROKER: ResourceType.CLUSTER,
+    BROKER_LOGGER: ResourceType.CLUSTER,
+    CLIENT_METRICS: ResourceType.CLUSTER,
+}
 
 
-async def alter_each(node: Node, request: Struct, change_of: Callable[[Struct], Change]) -> list[Message]:
+def config_needs(api: str, operation: Operation) -> Mapping[int, Need]:
+    """Return what an API needs for the configs of each type of resource."""
+    return {kind: need(api, operation, resource_type) for kind, resource_type in _RESOURCE_TYPES.items()}
+
+
+def check_allowed(node: Node, call: Call, needs: Mapping[int, Need], resource: Struct) -> None:
+    """Raise an error if the client may not describe or alter these configs."""
+    if (needed := needs.get(resource.resource_type)) is not None:
+        is_named = needed.resource_type != ResourceType.CLUSTER
+        check(node, call, needed, resource.resource_name if is_named else CLUSTER_NAME)
+
+
+async def alter_each(
+    node: Node, call: Call, needs: Mapping[int, Need], request: Struct, change_of: Callable[[Struct], Change]
+) -> list[Message]:
     """Change each resource and return a response for each. A resource that is named twice is rejected."""
     responses = []
     async for resource, twice in with_pauses(unique(request.resources, lambda r: (r.resource_type, r.resource_name))):
@@ -27,6 +53,7 @@ async def alter_each(node: Node, request: Struct, change_of: Callable[[Struct], 
         try:
             if twice:
                 raise errors.InvalidRequest("The request names this resource more than once. Name each resource once.")
+            check_allowed(node, call, needs, resource)
             await _alter(node, kind, name, change_of(resource), validate_only=request.validate_only)
         except errors.KafkaError as error:
             response |= {"error_code": error.code, "error_message": str(error)}

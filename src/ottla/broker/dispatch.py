@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from ottla import errors
+from ottla.broker.authorization import refusal_of_request
 from ottla.broker.handlers import HANDLERS, Handler
 from ottla.broker.node import Call, Node
 from ottla.broker.quotas import put_throttle_time, throttle_time
 from ottla.net.server.connection import Answer, CloseConnection, Connection, Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
-from ottla.protocol.codec import Buffer, Message
+from ottla.protocol.codec import Buffer, Message, Struct
 from ottla.runtime.eager import Finished, start
 
 #: Creates a named tuple in half the time of calling its class.
@@ -47,7 +49,9 @@ class Dispatcher:
         if handler is None or (handler.only_in_cluster and cluster is None):
             raise CloseConnection(f"the API {api_key} is not served")
         quotas = self._node.request_quotas
-        if (quick := handler.quick) is not None and version <= handler.last and quotas is None:
+        # A quick answer asks for no permission, and counts for no quota.
+        is_plain = quotas is None and self._node.authorizer is None
+        if (quick := handler.quick) is not None and version <= handler.last and is_plain:
             quickly = quick(self._node, version, correlation_id, frame, body)
             if quickly is not None:
                 self._node.metrics.request(handler.name, time.perf_counter() - started)
@@ -62,6 +66,10 @@ class Dispatcher:
         if handler.to_controller and cluster is not None and not cluster.is_controller:
             forwarded: Awaitable[Answer] = cluster.requests.forward(call, bytes(frame))
             return forwarded if self._node.quotas is None else _pause_as_told(call, forwarded)
+        if self._node.authorizer is not None and handler.needs:
+            refusal = refusal_of_request(self._node, call, handler.needs, request)
+            if refusal is not None:
+                return self._encode(call, handler, started, _refused(call, handler, request, refusal))
         answer = handler.handle(self._node, call, request)
         if isinstance(answer, dict):
             return self._encode(call, handler, started, answer)
@@ -130,3 +138,10 @@ class Dispatcher:
         # The one answer that a client of an unknown version can read: version 0, with the versions we have.
         message = handler.handle(self._node, call, None)
         return codec.encode_response(call.api_key, 0, call.correlation_id, message)
+
+
+def _refused(call: Call, handler: Handler, request: Struct, error: errors.KafkaError) -> Message | None:
+    """Make the response to a request that the client may not send."""
+    if handler.refuse is not None:
+        return handler.refuse(request, error)
+    return codec.error_response(call.api_key, call.api_version, error.code, str(error))

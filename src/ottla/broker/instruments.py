@@ -25,6 +25,7 @@ class Instruments:
         self._bytes_out: dict[str, Counter] = {}
         self._rejected: dict[str, Counter] = {}
         self._authentications: dict[str, Counter] = {}
+        self._denied: dict[tuple[str, str], Counter] = {}
         self.replication = ReplicationMetrics(self.registry)
 
     def request(self, name: str, seconds: float) -> None:
@@ -57,6 +58,15 @@ class Instruments:
         if counter is None:
             counter = self.registry.counter("ottla_authentications_total", "Authentications with SASL.", labels)
             self._authentications[key] = counter
+        counter.value += 1
+
+    def denied(self, operation: str, resource: str) -> None:
+        """Count something that a client was refused for want of a permission."""
+        counter = self._denied.get((operation, resource))
+        if counter is None:
+            name, text = "ottla_authorization_denied_total", "Refusals for want of a permission."
+            counter = self.registry.counter(name, text, {"operation": operation, "resource": resource})
+            self._denied[operation, resource] = counter
         counter.value += 1
 
     def _counter(self, known: dict[str, Counter], name: str, text: str, label: str, value: str) -> Counter:

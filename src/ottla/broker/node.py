@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla import errors
-from ottla.broker.authorization import Authorizer
+from ottla.broker.authorization import Refusals
 from ottla.broker.changes import Changes
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.instruments import Instruments
@@ -24,6 +24,7 @@ from ottla.metadata.values import CONSUMER_OFFSETS, NO_LEADER, TRANSACTION_STATE
 from ottla.net.server.connection import Connection
 from ottla.net.server.turn import Turn
 from ottla.runtime.clock import Clock
+from ottla.security.authorizer import Authorizer
 from ottla.security.principals import Principal
 from ottla.storage.log import Log
 from ottla.storage.manager import LogManager
@@ -103,6 +104,8 @@ class Node:
         self.topics_lock = asyncio.Lock()
         self.changes = Changes()
         self.authorizer: Authorizer | None = None
+        """Decides what clients may do; None if they may do everything."""
+        self.refusals = Refusals(self)
         self.quotas: Quotas | None = None
         """Counts what clients use, if any client has a quota."""
         self.request_quotas: Quotas | None = None

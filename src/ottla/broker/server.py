@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 from ottla.broker.authentication.listener import SaslListener
+from ottla.broker.authorization import new_authorizer
 from ottla.broker.cluster.joining import new_cluster_id, refuse_member_of_cluster, require_first_directory
 from ottla.broker.configs import replication_settings, use_dynamic_configs
 from ottla.broker.connection_rates import Rates
@@ -186,6 +187,7 @@ class BrokerServer:
         node.on_quotas_change = self._use_rates
         self._rates = Rates(node)
         node.advertised = self._advertised
+        node.authorizer = new_authorizer(node)
         node.groups = Groups(node)
         node.transactions = Transactions(node)
         self._dispatcher = Dispatcher(node)

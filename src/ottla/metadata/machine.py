@@ -26,6 +26,7 @@ from ottla.metadata.values import (
     ReplicationSettings,
     Topic,
 )
+from ottla.security.authorizer import Acls
 from ottla.types import Millis, wrong_with_topic_name
 
 __all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "Metadata", "Topic", "check_topic_name"]
@@ -52,10 +53,11 @@ def _default_settings(topic: Topic) -> ReplicationSettings:
 
 
 class Metadata(Machine[r.MetadataRecord]):
-    """Brokers, topics, users, dynamic configs and producer ids of a cluster."""
+    """Brokers, topics, users, ACLs, dynamic configs and producer ids of a cluster."""
 
     def __init__(self, settings: Callable[[Topic], ReplicationSettings] = _default_settings) -> None:
         self.settings = settings
+        self.acls = Acls()
         self.reset()
 
     def reset(self) -> None:
@@ -71,6 +73,7 @@ class Metadata(Machine[r.MetadataRecord]):
         self.next_producer_id = 0
         self.users = Users()
         self.history = History()
+        self.acls.clear()  # The authorizer keeps it.
 
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -262,6 +265,10 @@ class Metadata(Machine[r.MetadataRecord]):
                 self.users.set(record)
             case r.UserCredentialRemoved(name, mechanism):
                 self.users.remove(name, mechanism)
+            case r.AclAdded(binding):
+                self.acls.add(binding)
+            case r.AclRemoved(binding):
+                self.acls.remove(binding)
 
     def _put(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
@@ -300,6 +307,7 @@ class Metadata(Machine[r.MetadataRecord]):
             yield r.GroupConfigsSet(group_id, dict(own))
         yield from self.users.snapshot()
         yield from self.client_quotas.snapshot()
+        yield from map(r.AclAdded, self.acls)
         for topic in self.topics.values():
             replicas = tuple(state.replicas for state in topic.states)
             yield r.TopicCreated(topic.name, topic.topic_id, topic.partitions, dict(topic.configs), replicas)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from ottla.metadata.values import Endpoint, PartitionState
+from ottla.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from ottla.security.quotas import Entity
 from ottla.types import Millis
 
@@ -161,6 +162,16 @@ class UserCredentialRemoved:
     mechanism: int
 
 
+@dataclass(frozen=True, slots=True)
+class AclAdded:
+    binding: AclBinding
+
+
+@dataclass(frozen=True, slots=True)
+class AclRemoved:
+    binding: AclBinding
+
+
 MetadataRecord: TypeAlias = (
     ClusterCreated
     | TopicCreated
@@ -180,13 +191,16 @@ MetadataRecord: TypeAlias = (
     | BrokerUnregistered
     | UserCredentialSet
     | UserCredentialRemoved
+    | AclAdded
+    | AclRemoved
 )
 _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         ClusterCreated, TopicCreated, PartitionsAdded, PartitionsChanged, HistoryKept, TopicDeleted, TopicConfigsSet,
         BrokerConfigsSet, GroupConfigsSet, ClientQuotasSet, ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet,
-        BrokerRegistered, BrokerChanged, BrokerUnregistered, UserCredentialSet, UserCredentialRemoved,
+        BrokerRegistered, BrokerChanged, BrokerUnregistered, UserCredentialSet, UserCredentialRemoved, AclAdded,
+        AclRemoved,
     )
 }  # fmt: skip
 
@@ -226,6 +240,17 @@ def from_json(value: dict[str, Any]) -> MetadataRecord:
         values["entity"] = tuple(map(tuple, values["entity"]))
     if "listeners" in values:
         values["listeners"] = tuple(Endpoint(*each) for each in values["listeners"])
+    if "binding" in values:
+        kind, name, pattern, principal, host, operation, permission = values["binding"]
+        values["binding"] = AclBinding(
+            ResourceType(kind),
+            name,
+            PatternType(pattern),
+            principal,
+            host,
+            Operation(operation),
+            Permission(permission),
+        )
     record: MetadataRecord = _TYPES[value["type"]](**values)
     return record
 

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.protocol import _schemas
-from ottla.protocol._fields import Buffer, Decoder, Encoder, Field, Framer, Struct
+from ottla.protocol._fields import Buffer, Decoder, Encoder, Field, Framer, Struct, empty_value, present
 from ottla.protocol._headers_pure import RequestHeader
 from ottla.protocol._kernels import KERNELS, kernels
 from ottla.protocol.apis import ApiKey, api
@@ -43,6 +43,7 @@ __all__ = [
     "encode_data",
     "encode_request",
     "encode_response",
+    "error_response",
 ]
 
 #: As many items as a large Kafka cluster has partitions. Requests with more would only keep the broker busy.
@@ -128,6 +129,21 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Me
     """
     head, frame = _response_framer(api_key, version)
     return frame(head(correlation_id), message)
+
+
+def error_response(api_key: int, version: int, code: int, text: str) -> Message:
+    """Return a response with an error for the whole request. Everything else in it is empty.
+
+    >>> error_response(ApiKey.LEAVE_GROUP, 4, 30, "no permission")
+    {'error_code': 30, 'members': ()}
+    """
+    _, fields, _, _ = _schema(api_key, version, _RESPONSE)
+    told = {"error_code": code, "error_message": text}
+    return {
+        field.name: told.get(field.name, empty_value(field))
+        for field in present(fields, version)
+        if field.default is ... or field.name in told
+    }
 
 
 def encode_data(name: str, version: int, message: Message) -> bytes:

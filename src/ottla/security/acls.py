@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple, TypeAlias
 
-from ottla.security.principals import Principal
+from ottla.security.principals import parse_principal
 
 WILDCARD = "*"
 """As the name of a literal pattern: every resource. As a host: every host."""
@@ -23,7 +23,11 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class _Named(IntEnum):
-    """A number of the protocol with the name that Kafka's tools write."""
+    """A number of the protocol with the name that Kafka's tools write. A number that nobody knows is UNKNOWN."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Named | None:
+        return cls(0) if isinstance(value, int) else None
 
     @property
     def title(self) -> str:
@@ -202,18 +206,6 @@ def resource_text(resource_type: ResourceType, name: str, pattern_type: PatternT
     return f"every {kind}" if name == WILDCARD else f"{kind} {name}"
 
 
-def parse_principal(text: str) -> Principal:
-    """Read a principal of the form ``User:alice``; raise ValueError for anything else.
-
-    >>> parse_principal("User:CN=etl,O=ottla")
-    Principal(type='User', name='CN=etl,O=ottla')
-    """
-    kind, colon, name = text.partition(":")
-    if not (kind and colon and name):
-        raise ValueError(f"The principal {text[:300]!r} has no type. Write it like User:alice.")
-    return Principal(kind, name)
-
-
 def wrong_with(binding: AclBinding) -> str | None:
     """Return why a rule cannot be created, as a sentence; None if it can.
 
@@ -235,7 +227,7 @@ def wrong_with(binding: AclBinding) -> str | None:
     try:
         parse_principal(binding.principal)
     except ValueError as error:
-        return str(error)
+        return f"{error}."
     if "/" in binding.host and network_of(binding.host) is None:
         return f"{binding.host[:300]!r} is not a network like 10.0.0.0/8."
     return None

@@ -50,12 +50,12 @@ class Decision(NamedTuple):
     rule: AclBinding | None = None
 
     def sentence(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str | None
+        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str | None
     ) -> str:
         """Return the decision as a sentence.
 
         >>> no = Decision(False, Reason.NO_RULES_DENIED)
-        >>> no.sentence("User:etl", "10.0.0.1", Operation.WRITE, ResourceType.TOPIC, "orders")
+        >>> no.sentence(Principal("User", "etl"), "10.0.0.1", Operation.WRITE, ResourceType.TOPIC, "orders")
         'User:etl may not Write on topic orders from 10.0.0.1: the resource has no rules.'
         """
         kind = resource_type.name.lower()

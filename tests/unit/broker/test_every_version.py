@@ -9,7 +9,7 @@ import pytest
 
 import ottla
 from ottla.broker.handlers import HANDLERS
-from ottla.errors import BrokerIdNotRegistered, IllegalSaslState
+from ottla.errors import BrokerIdNotRegistered, IllegalSaslState, SecurityDisabled
 from ottla.protocol.apis import ApiKey
 from unit.broker.wire import Wire, batch, fetch_request
 
@@ -28,6 +28,9 @@ EXPECTED = {
     ApiKey.UNREGISTER_BROKER: BrokerIdNotRegistered.code,
     ApiKey.SASL_HANDSHAKE: IllegalSaslState.code,
     ApiKey.SASL_AUTHENTICATE: IllegalSaslState.code,
+    ApiKey.CREATE_ACLS: SecurityDisabled.code,
+    ApiKey.DESCRIBE_ACLS: SecurityDisabled.code,
+    ApiKey.DELETE_ACLS: SecurityDisabled.code,
 }
 IDS = [f"{HANDLERS[key].name}-v{version}" for key, version in SERVED]
 
@@ -46,6 +49,10 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
     resource = {"resource_type": 2, "resource_name": "orders"}
     retention = {"name": "retention.ms", "value": "1234567", "config_operation": 0}
     entry = {"name": f"new-{version}", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    acl_filter = {
+        "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
+        "host_filter": None, "operation": 1, "permission_type": 1,
+    }  # fmt: skip
     fetch = fetch_request("orders", 0)
     fetch["topics"][0]["topic_id"] = topic_id
     return {
@@ -107,6 +114,12 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
             ],
             "validate_only": True,
         },
+        ApiKey.CREATE_ACLS: {"creations": [{
+            "resource_type": 2, "resource_name": "orders", "resource_pattern_type": 3, "principal": "User:etl",
+            "host": "*", "operation": 3, "permission_type": 3,
+        }]},
+        ApiKey.DESCRIBE_ACLS: acl_filter,
+        ApiKey.DELETE_ACLS: {"filters": [acl_filter]},
         **group_requests(topic_id),
     }  # fmt: skip
 

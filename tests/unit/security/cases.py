@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType, parse_principal
+from ottla.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from ottla.security.authorizer import Acls, Authorizer, Decision
+from ottla.security.principals import parse_principal
 from unit.security import reference
 from unit.security.reference import Rule
 

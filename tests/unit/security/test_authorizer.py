@@ -15,10 +15,10 @@ from ottla.security.acls import (
     PatternType,
     Permission,
     ResourceType,
-    parse_principal,
     wrong_with,
 )
 from ottla.security.authorizer import Acls, Authorizer, Decision, Reason
+from ottla.security.principals import parse_principal
 from unit.security.cases import disagreement
 
 ETL = parse_principal("User:etl")
@@ -129,10 +129,10 @@ def test_a_filter_that_matches_finds_all_rules_of_a_resource() -> None:
         ({"operation": Operation.ANY}, "The operation ANY is only for filters. Name one operation, or ALL."),
         ({"permission": Permission.ANY}, "The permission must be ALLOW or DENY, not ANY."),
         ({"resource_name": ""}, "The name of the resource is empty."),
-        ({"principal": "etl"}, "The principal 'etl' has no type. Write it like User:alice."),
+        ({"principal": "etl"}, "'etl' is not a principal such as User:alice."),
         ({"host": "10.0.0.0/33"}, "'10.0.0.0/33' is not a network like 10.0.0.0/8."),
         ({"resource_type": ResourceType.CLUSTER}, "The cluster has the name kafka-cluster, not 'orders'."),
-        ({"host": "10.0.0.0/33", "principal": "etl"}, "The principal 'etl' has no type. Write it like User:alice."),
+        ({"host": "10.0.0.0/33", "principal": "etl"}, "'etl' is not a principal such as User:alice."),
         ({}, None),
     ],
 )

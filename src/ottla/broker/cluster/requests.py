@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ottla import __version__, errors
+from ottla.broker.forwarding import encode_host, encode_principal
 from ottla.net.client.errors import Disconnected
 from ottla.net.server.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
@@ -174,8 +175,8 @@ class Requests:
         """Have the controller answer the request of a client, and return its response."""
         envelope: Message = {
             "request_data": frame,
-            "request_principal": None,
-            "client_host_address": call.connection.client_host.encode(),
+            "request_principal": encode_principal(call.principal),
+            "client_host_address": encode_host(call.connection.client_host),
         }
         deadline = asyncio.get_running_loop().time() + TIMEOUT_MS / 1000
         while True:
@@ -183,6 +184,8 @@ class Requests:
                 response = await self.ask_controller(ApiKey.ENVELOPE, envelope, purpose=FORWARD)
                 if not response.error_code:
                     break
+                if response.error_code != errors.NotController.code:
+                    raise _refused(response.error_code)
                 reason: object = "there is another controller now"
             except errors.NotController as error:
                 if isinstance(error.__cause__, Disconnected):
@@ -196,6 +199,12 @@ class Requests:
         answer = Buffer(len(response.response_data).to_bytes(4, "big"))
         answer += response.response_data
         return answer
+
+
+def _refused(code: int) -> CloseConnection:
+    error = errors.error_class(code)
+    advice = ": add the principal of this broker to super.users" if error is errors.ClusterAuthorizationFailed else ""
+    return CloseConnection(f"the controller has refused a forwarded request with {error.name}{advice}")
 
 
 def _error(code: int) -> errors.KafkaError | None:

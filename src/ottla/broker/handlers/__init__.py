@@ -5,9 +5,11 @@ response message, None for no response, an awaitable of either, or a `Later` (``
 task. Handlers are short and keep no state.
 
 A frequent API may also define ``quick(node, version, correlation_id, frame, body)``. It turns the frame of the request
-into the frame of the response, or returns None to leave the request to ``handle``. ``FIRST`` and ``LAST`` narrow the
-served versions; by default every version in the schemas is served. ``TO_CONTROLLER`` means that other brokers forward
-the request to the controller, ``ONLY_IN_CLUSTER`` that only brokers of a cluster serve it.
+into the frame of the response, or returns None to leave the request to ``handle``. Brokers with an authorizer do not
+use it. ``refuse(request, error)`` makes the response to a request that the client may not send; by default it has only
+the error code and message. ``FIRST`` and ``LAST`` narrow the served versions; by default every version in the schemas
+is served. ``TO_CONTROLLER`` means that other brokers forward the request to the controller, ``ONLY_IN_CLUSTER`` that
+only brokers of a cluster serve it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ottla.protocol.apis import api
-from ottla.protocol.codec import Buffer
+from ottla.protocol.codec import Buffer, Message
+from ottla.security.permissions import Need, needs_of_request
 
 
 class Handler(NamedTuple):
@@ -36,6 +39,10 @@ class Handler(NamedTuple):
     """Only the controller can answer. Other brokers forward the request."""
     only_in_cluster: bool
     """The API is for the brokers of a cluster."""
+    needs: tuple[Need, ...]
+    """What a client needs for the request as a whole."""
+    refuse: Callable[..., Message | None] | None
+    """Makes the response for a client that does not have it."""
 
 
 def _handler(module: ModuleType) -> Handler:
@@ -51,6 +58,8 @@ def _handler(module: ModuleType) -> Handler:
         getattr(module, "quick", None),
         getattr(module, "TO_CONTROLLER", False),
         getattr(module, "ONLY_IN_CLUSTER", False),
+        needs_of_request(known.name),
+        getattr(module, "refuse", None),
     )
 
 

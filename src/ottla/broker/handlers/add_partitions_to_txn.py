@@ -7,18 +7,24 @@ transaction protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from ottla import errors
+from ottla.broker.authorization import refusal
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import without_fenced
+from ottla.metadata.machine import INTERNAL_TOPICS
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 from ottla.transactions.messages import FIRST_VERSION, SECOND_VERSION, AddPartitionsRequest
 from ottla.types import TopicPartition
 
 API = ApiKey.ADD_PARTITIONS_TO_TXN
 FENCED_FROM, BATCHED_FROM = 2, 4
+WRITE = need("add_partitions_to_txn", Operation.WRITE, ResourceType.TOPIC)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -32,10 +38,32 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         partitions=_partitions(topics),
         version=FIRST_VERSION,
     )
-    codes = await _add(node, add_request)
+    codes = await _add(node, add_request, _refused(node, call, topics))
     if call.api_version < FENCED_FROM:
         codes = {place: without_fenced(code) for place, code in codes.items()}
     return {"results_by_topic_v3_and_below": _results(topics, codes)}
+
+
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer each partition with the same error; from v4 the whole request."""
+    topics = request.v3_and_below_topics
+    codes = dict.fromkeys(_partitions(topics), error.code)
+    return {
+        "error_code": error.code,
+        "results_by_transaction": [],
+        "results_by_topic_v3_and_below": _results(topics, codes),
+    }
+
+
+def _refused(node: Node, call: Call, topics: Iterable[Struct]) -> dict[str, int]:
+    """Return the error codes of topics that the client may not write to. The broker's own topics are not asked for."""
+    return {
+        topic.name: error.code
+        for topic in topics
+        if node.authorizer is not None
+        and topic.name not in INTERNAL_TOPICS
+        and (error := refusal(node, call, WRITE, topic.name)) is not None
+    }
 
 
 async def _transaction(node: Node, transaction: Struct) -> Message:
@@ -57,12 +85,18 @@ async def _verify(node: Node, add_request: AddPartitionsRequest) -> dict[TopicPa
         return dict.fromkeys(add_request.partitions, error.code)
 
 
-async def _add(node: Node, add_request: AddPartitionsRequest) -> dict[TopicPartition, int]:
-    """Add all partitions or, if one of them does not exist, none."""
-    unknown = {place for place in add_request.partitions if not node.exists(place.topic, place.partition)}
-    if unknown:
-        missing, untried = errors.UnknownTopicOrPartition.code, errors.OperationNotAttempted.code
-        return {place: missing if place in unknown else untried for place in add_request.partitions}
+async def _add(
+    node: Node, add_request: AddPartitionsRequest, refused: Mapping[str, int] = MappingProxyType({})
+) -> dict[TopicPartition, int]:
+    """Add all partitions or, if one of them does not exist or is refused, none."""
+    missing, untried = errors.UnknownTopicOrPartition.code, errors.OperationNotAttempted.code
+    failed = {
+        place: refused.get(place.topic, missing)
+        for place in add_request.partitions
+        if place.topic in refused or not node.exists(place.topic, place.partition)
+    }
+    if failed:
+        return {place: failed.get(place, untried) for place in add_request.partitions}
     try:
         code = await node.transactions.add_partitions(add_request)
     except errors.KafkaError as error:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ottla import errors
+from ottla.broker.authorization import sees
 from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
@@ -18,14 +19,17 @@ from ottla.net.server.connection import Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 
 API = ApiKey.CONSUMER_GROUP_HEARTBEAT
+SEE_TOPIC = need("consumer_group_heartbeat", Operation.DESCRIBE, ResourceType.TOPIC, Denied.HIDDEN)
 #: Creates a named tuple in half the time of a call to its class.
 _new: Any = tuple.__new__
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Buffer | Later:
-    heartbeat = _heartbeat_request(call, request)
+    heartbeat = _heartbeat_request(node, call, request)
     if heartbeat.member_epoch > 0 and (frame := _followed(node, call, heartbeat)) is not None:
         return frame
     return node.groups.ask(heartbeat.group_id, Coordinator.consumer_heartbeat, heartbeat, _message)
@@ -46,7 +50,7 @@ def _fail(call: Call, frame: Buffer, error: Exception) -> None:
     frame[:] = codec.encode_response(API, call.api_version, call.correlation_id, _message(group_error(error)))
 
 
-def _heartbeat_request(call: Call, request: Struct) -> ConsumerHeartbeatRequest:
+def _heartbeat_request(node: Node, call: Call, request: Struct) -> ConsumerHeartbeatRequest:
     values = (
         request.group_id,
         request.member_id,
@@ -61,6 +65,7 @@ def _heartbeat_request(call: Call, request: Struct) -> ConsumerHeartbeatRequest:
         call.client_id or "",
         f"/{call.connection.client_host}",
         call.api_version >= 1,
+        None if node.authorizer is None else partial(sees, node, call, SEE_TOPIC),
     )
     heartbeat: ConsumerHeartbeatRequest = _new(ConsumerHeartbeatRequest, values)
     return heartbeat

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla import errors
+from ottla.broker.authorization import check, sees
 from ottla.broker.handlers.describe_configs import config_message
 from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Call, Node
@@ -14,24 +15,29 @@ from ottla.config.describe import describe_topic
 from ottla.metadata import Topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 
 API = ApiKey.CREATE_TOPICS
 TO_CONTROLLER = True
+CREATE = need("create_topics", Operation.CREATE, ResourceType.TOPIC)
+DESCRIBE_CONFIGS = need("create_topics", Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, Denied.HIDDEN)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     entries = with_pauses(unique(request.topics, lambda topic: str(topic.name)))
     changes = TopicChanges(node, call)
-    topics = [await _create(node, *entry, changes.charge, request.validate_only) async for entry in entries]
+    topics = [await _create(node, call, *entry, changes.charge, request.validate_only) async for entry in entries]
     return {"topics": topics, "throttle_time": changes.pause()}
 
 
-async def _create(node: Node, entry: Struct, twice: bool, charge: Charge, validate_only: bool) -> Message:
+async def _create(node: Node, call: Call, entry: Struct, twice: bool, charge: Charge, validate_only: bool) -> Message:
     try:
         if twice:
             raise errors.InvalidRequest(
                 f"The topic '{entry.name}' is in the request more than once. Name each topic once."
             )
+        check(node, call, CREATE, entry.name)
         assignments = _assignments(entry)
         topic = await create_topic(
             node,
@@ -51,14 +57,18 @@ async def _create(node: Node, entry: Struct, twice: bool, charge: Charge, valida
             "error_message": str(error),
             "configs": None,
         }
-    return _created(node, topic, validate_only=validate_only)
+    return _created(node, call, topic, validate_only=validate_only)
 
 
-def _created(node: Node, topic: Topic, *, validate_only: bool) -> Message:
-    return {
+def _created(node: Node, call: Call, topic: Topic, *, validate_only: bool) -> Message:
+    created: Message = {
         "name": topic.name,
         "topic_id": None if validate_only else topic.topic_id,
         "error_message": None,
+    }
+    if not sees(node, call, DESCRIBE_CONFIGS, topic.name):
+        return created | {"topic_config_error_code": errors.TopicAuthorizationFailed.code, "configs": None}
+    return created | {
         "num_partitions": topic.partitions,
         "replication_factor": topic.replication_factor,
         "configs": [config_message(entry) for entry in describe_topic(node.config, topic.configs)],

@@ -7,14 +7,18 @@ from asyncio import Future
 from collections.abc import Awaitable
 
 from ottla import errors
+from ottla.broker.authorization import check
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 from ottla.types import Millis
 
 API = ApiKey.DELETE_RECORDS
 TO_HIGH_WATERMARK = -1
+DELETE = need("delete_records", Operation.DELETE, ResourceType.TOPIC)
 #: Responses for partitions whose followers still have the records, with the futures they wait for.
 Waits = list[tuple[Message, Partition, Future[None]]]
 
@@ -23,15 +27,19 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
     waits: Waits = []
     response: Message = {
         "topics": [
-            {"name": topic.name, "partitions": [_delete(node, topic.name, entry, waits) for entry in topic.partitions]}
+            {
+                "name": topic.name,
+                "partitions": [_delete(node, call, topic.name, entry, waits) for entry in topic.partitions],
+            }
             for topic in request.topics
         ]
     }
     return _when_deleted(waits, response, request.timeout) if waits else response
 
 
-def _delete(node: Node, topic: str, entry: Struct, waits: Waits) -> Message:
+def _delete(node: Node, call: Call, topic: str, entry: Struct, waits: Waits) -> Message:
     try:
+        check(node, call, DELETE, topic)
         partition = node.leading(topic, entry.partition_index)
         if "delete" not in partition.log.config.cleanup_policy:
             raise errors.PolicyViolation(f"The topic '{topic}' is compacted. Add delete to its cleanup.policy first.")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from ottla.broker.authorization import CLUSTER_NAME, NOT_ASKED, ResourceType, authorized_operations
+from ottla.broker.authorization import NOT_ASKED, cluster_operations
 from ottla.broker.node import Call, Node
 from ottla.errors import MismatchedEndpointType
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 
 API = ApiKey.DESCRIBE_CLUSTER
 BROKERS = 1
+SEE_OPERATIONS = need("describe_cluster", Operation.DESCRIBE, ResourceType.CLUSTER, Denied.HIDDEN)
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -27,7 +30,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
     brokers = [each._asdict() for each in node.brokers(call.connection, fenced=request.include_fenced_brokers)]
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(node, call, ResourceType.CLUSTER, CLUSTER_NAME)
+        operations = cluster_operations(node, call, SEE_OPERATIONS)
     return response | {
         "brokers": brokers,
         "cluster_authorized_operations": operations,

@@ -9,8 +9,10 @@ from ottla.broker.configs import (
     BROKER,
     GROUP,
     TOPIC,
+    check_allowed,
     check_broker_name,
     check_group_name,
+    config_needs,
     group_overrides,
     no_configs,
 )
@@ -30,17 +32,20 @@ from ottla.metadata.machine import check_topic_name
 from ottla.metadata.values import Topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation
 
 API = ApiKey.DESCRIBE_CONFIGS
+NEEDS = config_needs("describe_configs", Operation.DESCRIBE_CONFIGS)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {"results": [_describe(node, request, resource) async for resource in with_pauses(request.resources)]}
+    return {"results": [_describe(node, call, request, resource) async for resource in with_pauses(request.resources)]}
 
 
-def _describe(node: Node, request: Struct, resource: Struct) -> Message:
+def _describe(node: Node, call: Call, request: Struct, resource: Struct) -> Message:
     response = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
+        check_allowed(node, call, NEEDS, resource)
         entries = _entries(node, resource)
     except errors.KafkaError as error:
         return response | {"error_code": error.code, "error_message": str(error), "configs": []}

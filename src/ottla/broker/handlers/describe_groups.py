@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.authorization import NOT_ASKED, ResourceType, authorized_operations
+from ottla.broker.authorization import NOT_ASKED, authorized_operations, check
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import DescribedGroup, DescribedMember
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 
 API = ApiKey.DESCRIBE_GROUPS
+DESCRIBE = need("describe_groups", Operation.DESCRIBE, ResourceType.GROUP)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -29,6 +32,7 @@ def with_operations(node: Node, call: Call, request: Struct, groups: list[Messag
 
 async def _describe(node: Node, call: Call, group_id: str) -> Message:
     try:
+        check(node, call, DESCRIBE, group_id)
         group = await node.groups.run(group_id, Coordinator.describe, group_id)
     except errors.KafkaError as error:
         group = DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error))

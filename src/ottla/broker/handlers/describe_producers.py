@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from ottla.broker.authorization import check
 from ottla.broker.node import Call, Node
 from ottla.errors import KafkaError
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 
 API = ApiKey.DESCRIBE_PRODUCERS
+READ = need("describe_producers", Operation.READ, ResourceType.TOPIC)
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
     return {
         "topics": [
-            {"name": topic.name, "partitions": [_describe(node, topic.name, i) for i in topic.partition_indexes]}
+            {"name": topic.name, "partitions": [_describe(node, call, topic.name, i) for i in topic.partition_indexes]}
             for topic in request.topics
         ]
     }
 
 
-def _describe(node: Node, topic: str, index: int) -> Message:
+def _describe(node: Node, call: Call, topic: str, index: int) -> Message:
     try:
+        check(node, call, READ, topic)
         partition = node.leading(topic, index)
     except KafkaError as error:
         return {

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.authorization import ResourceType, authorized_operations
+from ottla.broker.authorization import authorized_operations, check, sees
 from ottla.broker.handlers.metadata import topic_message
 from ottla.broker.node import Call, Node
 from ottla.errors import KafkaError
 from ottla.metadata.machine import check_topic_name
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 
 API = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+DESCRIBE = need("describe_topic_partitions", Operation.DESCRIBE, ResourceType.TOPIC)
+SEE = need("describe_topic_partitions", Operation.DESCRIBE, ResourceType.TOPIC, Denied.HIDDEN)
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
-    names = sorted({topic.name for topic in request.topics} or node.metadata.topics)
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or (name for name in node.metadata.topics if sees(node, call, SEE, name)))
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -40,6 +45,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
 
 def _topic(node: Node, call: Call, name: str) -> Message:
     try:
+        check(node, call, DESCRIBE, name)
         check_topic_name(name)
         states = node.metadata.topic(name).states
         topic = topic_message(node, node.metadata.topic(name))

@@ -5,20 +5,27 @@ from __future__ import annotations
 from itertools import groupby
 
 from ottla import errors
+from ottla.broker.authorization import check, sees
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 from ottla.transactions.messages import Described
 
 API = ApiKey.DESCRIBE_TRANSACTIONS
+DESCRIBE = need("describe_transactions", Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+SEE_TOPIC = need("describe_transactions", Operation.DESCRIBE, ResourceType.TOPIC, Denied.HIDDEN)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {"transaction_states": [await _describe(node, each) for each in dict.fromkeys(request.transactional_ids)]}
+    asked = dict.fromkeys(request.transactional_ids)
+    return {"transaction_states": [await _describe(node, call, each) for each in asked]}
 
 
-async def _describe(node: Node, transactional_id: str) -> Message:
+async def _describe(node: Node, call: Call, transactional_id: str) -> Message:
     try:
+        check(node, call, DESCRIBE, transactional_id)
         shard = node.transactions.of(transactional_id)
         description = await shard.answer(shard.coordinator.describe, transactional_id)
     except errors.KafkaError as error:
@@ -34,5 +41,6 @@ async def _describe(node: Node, transactional_id: str) -> Message:
         "topics": [
             {"topic": topic, "partitions": [each.partition for each in group]}
             for topic, group in groupby(description.partitions, key=lambda each: each.topic)
+            if sees(node, call, SEE_TOPIC, topic)
         ],
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.partition_results import by_topic, partitions_of
@@ -24,12 +26,20 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         found = await node.controller.run(elect_leaders, node.metadata, wanted, unclean=kind == UNCLEAN)
     except errors.KafkaError as error:
         return {"error_code": error.code, "replica_election_results": []}
-    return {
-        "replica_election_results": [
-            {"topic": topic, "partition_result": [_result(key, error) for key, error in results]}
-            for topic, results in by_topic(found).items()
-        ]
-    }
+    return {"replica_election_results": _results(found)}
+
+
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer each partition with the same error, as v0 has none for the whole request."""
+    wanted = [] if request.topic_partitions is None else partitions_of(request.topic_partitions, "topic")
+    return {"error_code": error.code, "replica_election_results": _results(dict.fromkeys(wanted, error))}
+
+
+def _results(found: Mapping[TopicPartition, errors.KafkaError | None]) -> list[Message]:
+    return [
+        {"topic": topic, "partition_result": [_result(key, error) for key, error in results]}
+        for topic, results in by_topic(found).items()
+    ]
 
 
 def _result(key: TopicPartition, error: errors.KafkaError | None) -> Message:

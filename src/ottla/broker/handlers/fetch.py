@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from ottla import errors
+from ottla.broker.authorization import check
 from ottla.broker.fetch_sessions import NO_SESSION, FetchPlan, Key, Wanted, grouped, is_urgent
 from ottla.broker.fetch_waiter import FetchWaiter
 from ottla.broker.leader_hints import leader_addresses, leader_hint
@@ -23,6 +24,8 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.replication.leader import divergence
 from ottla.replication.values import EpochEnd, ReplicaFetch
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 from ottla.storage.log import Slice
 from ottla.storage.verification import SegmentUnverified
 from ottla.types import Millis
@@ -32,6 +35,8 @@ READ_COMMITTED = 1
 FEW_ABORTED = 8
 #: The first versions in which a consumer can read from a follower, and in which errors tell the leader.
 FROM_FOLLOWERS, HINTS = 11, 16
+READ = need("fetch", Operation.READ, ResourceType.TOPIC)
+FOLLOW = need("fetch", Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 class Reader(NamedTuple):
@@ -76,7 +81,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
         return {"error_code": error.code, "session_id": 0, "responses": []}
     reader = _reader(node, call, request)
     try:
-        reading = read(node, plan, reader)
+        reading = read(node, call, plan, reader)
     except SegmentUnverified as unverified:
         return _wait(node, call, plan, request, reader, unverified)
     if reading.size >= reader.least or request.max_wait <= 0 or reading.is_urgent or not plan.wanted:
@@ -123,7 +128,7 @@ async def _wait(
         await _verified(first)
     while True:
         try:
-            return _message(node, call, plan, read(node, plan, reader), reader)
+            return _message(node, call, plan, read(node, call, plan, reader), reader)
         except SegmentUnverified as unverified:
             await _verified(unverified)
 
@@ -148,7 +153,7 @@ def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
     return found
 
 
-def read(node: Node, plan: FetchPlan, reader: Reader) -> Reading:
+def read(node: Node, call: Call, plan: FetchPlan, reader: Reader) -> Reading:
     """Read each partition once, up to the limits of the request. The first batch may exceed them."""
     responses: list[tuple[Wanted, Message, int]] = []
     size, urgent = 0, False
@@ -157,6 +162,8 @@ def read(node: Node, plan: FetchPlan, reader: Reader) -> Reading:
     room = reader.most
     for wanted in plan.wanted:
         try:
+            if node.authorizer is not None:
+                _check(node, call, wanted.key, reader)
             response, length = _read_one(node, wanted, room - size, size == 0, reader)
         except errors.KafkaError as error:
             response, length = _failed(node, wanted.key, error), 0
@@ -165,6 +172,13 @@ def read(node: Node, plan: FetchPlan, reader: Reader) -> Reading:
         size += length
         responses.append((wanted, response, length))
     return Reading(responses, size, urgent)
+
+
+def _check(node: Node, call: Call, key: Key, reader: Reader) -> None:
+    if reader.is_replica:
+        check(node, call, FOLLOW)
+    elif (name := _topic(node, key)) is not None:
+        check(node, call, READ, name)
 
 
 def _read_one(node: Node, wanted: Wanted, room: int, first: bool, reader: Reader) -> tuple[Message, int]:

@@ -7,12 +7,17 @@ The coordinator is the leader of the partition that has the key. The first reque
 from __future__ import annotations
 
 from ottla import errors
+from ottla.broker.authorization import check
 from ottla.broker.node import Address, Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 
 API = ApiKey.FIND_COORDINATOR
 GROUP, TRANSACTION = 0, 1
+DESCRIBE_GROUP = need("find_coordinator", Operation.DESCRIBE, ResourceType.GROUP)
+DESCRIBE_TRANSACTIONAL_ID = need("find_coordinator", Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -27,8 +32,10 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:
     try:
         if key_type == GROUP:
+            check(node, call, DESCRIBE_GROUP, key)
             coordinator_id = await node.groups.shards.coordinator_id(key)
         elif key_type == TRANSACTION:
+            check(node, call, DESCRIBE_TRANSACTIONAL_ID, key)
             coordinator_id = await node.transactions.shards.coordinator_id(key)
         else:
             raise errors.InvalidRequest(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from ottla.broker.configs import alter_each
+from ottla.broker.configs import alter_each, config_needs
 from ottla.broker.node import Call, Node
 from ottla.config import Alteration, Change
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation
 
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 TO_CONTROLLER = True
+NEEDS = config_needs("incremental_alter_configs", Operation.ALTER_CONFIGS)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {"responses": await alter_each(node, request, _alterations)}
+    return {"responses": await alter_each(node, call, NEEDS, request, _alterations)}
 
 
 def _alterations(resource: Struct) -> Change:

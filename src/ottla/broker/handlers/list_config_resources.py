@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.configs import BROKER, GROUP, TOPIC
+from ottla.broker.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.LIST_CONFIG_RESOURCES
-BROKER_LOGGER, CLIENT_METRICS = 8, 16
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from ottla import errors
+from ottla.broker.authorization import sees
 from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 
 API = ApiKey.LIST_GROUPS
+SEE = need("list_groups", Operation.DESCRIBE, ResourceType.GROUP, Denied.HIDDEN)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -27,5 +31,6 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
                 "group_type": group.type.lower(),
             }
             for group in found
+            if sees(node, call, SEE, group.group_id)
         ]
     }

@@ -11,12 +11,15 @@ from collections import Counter
 from typing import NamedTuple
 
 from ottla import errors
+from ottla.broker.authorization import check
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.records import CorruptBatch
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 from ottla.storage.verification import SegmentUnverified
 
 API = ApiKey.LIST_OFFSETS
@@ -26,6 +29,7 @@ SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 READ_COMMITTED = 1
 #: The first version with OFFSET_NOT_AVAILABLE.
 NOT_AVAILABLE_SINCE = 5
+DESCRIBE = need("list_offsets", Operation.DESCRIBE, ResourceType.TOPIC)
 
 
 class Found(NamedTuple):
@@ -54,6 +58,7 @@ async def _partition(node: Node, call: Call, request: Struct, name: str, entry: 
             raise errors.InvalidRequest(
                 f"The partition {name}-{entry.partition_index} is in the request more than once."
             )
+        check(node, call, DESCRIBE, name)
         partition = node.leading(name, entry.partition_index)
         partition.check_epoch(entry.current_leader_epoch)
         end = partition.readable_end(read_committed=request.isolation_level == READ_COMMITTED)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla import errors
+from ottla.broker.authorization import sees
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer.regex import InvalidPattern, Pattern
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 from ottla.transactions.transitions import State
 
 API = ApiKey.LIST_TRANSACTIONS
+SEE = need("list_transactions", Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, Denied.HIDDEN)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -45,6 +49,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
                 "transaction_state": str(each.state),
             }
             for each in found
+            if sees(node, call, SEE, each.transactional_id)
         ],
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.broker.authorization import CLUSTER_NAME, NOT_ASKED, ResourceType, authorized_operations
+from ottla.broker.authorization import NOT_ASKED, authorized_operations, check, cluster_operations, sees
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Address, Call, Node
 from ottla.broker.topics import ensure_topic
@@ -18,9 +18,15 @@ from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
 from ottla.metadata.values import NO_LEADER
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 from ottla.types import TopicPartition
 
 API = ApiKey.METADATA
+DESCRIBE = need("metadata", Operation.DESCRIBE, ResourceType.TOPIC)
+SEE = need("metadata", Operation.DESCRIBE, ResourceType.TOPIC, Denied.HIDDEN)
+CREATE = need("metadata", Operation.CREATE, ResourceType.TOPIC)
+SEE_OPERATIONS = need("metadata", Operation.DESCRIBE, ResourceType.CLUSTER, Denied.HIDDEN)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -28,13 +34,15 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         # Most clients ask again only after a second if they are told a dead leader, or none.
         await node.cluster.until_led()
     if request.topics is None or (call.api_version == 0 and not request.topics):
-        topics = [topic_message(node, topic) for topic in node.metadata.topics.values()]
+        visible = (topic for topic in node.metadata.topics.values() if sees(node, call, SEE, topic.name))
+        topics = [topic_message(node, topic) for topic in visible]
     else:
         topics = [await _topic(node, call, request, entry) async for entry in with_pauses(request.topics)]
     if request.include_topic_authorized_operations:
         for topic in topics:
-            name = topic["name"] or ""
-            topic["topic_authorized_operations"] = authorized_operations(node, call, ResourceType.TOPIC, name)
+            if not topic.get("error_code"):
+                operations = authorized_operations(node, call, ResourceType.TOPIC, topic["name"])
+                topic["topic_authorized_operations"] = operations
     return {
         "brokers": [
             {"node_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
@@ -44,7 +52,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         "controller_id": node.controller_id,
         "topics": topics,
         "cluster_authorized_operations": (
-            authorized_operations(node, call, ResourceType.CLUSTER, CLUSTER_NAME)
+            cluster_operations(node, call, SEE_OPERATIONS)
             if request.include_cluster_authorized_operations
             else NOT_ASKED
         ),
@@ -65,7 +73,7 @@ def _brokers(node: Node, call: Call) -> list[Address]:
 
 async def _topic(node: Node, call: Call, request: Struct, entry: Struct) -> Message:
     try:
-        topic = await _find(node, request, entry)
+        topic = await _find(node, call, request, entry)
     except KafkaError as error:
         # As in Kafka, a name is repeated even if it is empty: clients cannot handle an answer without it. An unknown id
         # has no name, which is null from v12 on.
@@ -75,13 +83,18 @@ async def _topic(node: Node, call: Call, request: Struct, entry: Struct) -> Mess
     return topic_message(node, topic)
 
 
-async def _find(node: Node, request: Struct, entry: Struct) -> Topic:
+async def _find(node: Node, call: Call, request: Struct, entry: Struct) -> Topic:
     # An id takes precedence: the Java client sends an empty name with it, other clients send null.
     if entry.topic_id is not None or entry.name is None:
-        return node.topic_by_id(entry.topic_id)
+        topic = node.topic_by_id(entry.topic_id)
+        check(node, call, DESCRIBE, topic.name)
+        return topic
+    check(node, call, DESCRIBE, entry.name)
     check_topic_name(entry.name)
     may_create = node.config.auto_create_topics_enable and request.allow_auto_topic_creation
     if may_create and entry.name not in INTERNAL_TOPICS:
+        if entry.name not in node.metadata.topics:
+            check(node, call, CREATE, entry.name)
         return await ensure_topic(node, entry.name)
     return node.metadata.topic(entry.name)
 

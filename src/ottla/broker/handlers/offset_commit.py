@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any
 
 from ottla import errors
+from ottla.broker.authorization import refusal
 from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
@@ -18,10 +19,13 @@ from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message, Struct
 from ottla.protocol.commits import FIRST_WITH_IDS, read_commit
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 
 API = ApiKey.OFFSET_COMMIT
 #: The expiry (commit time plus retention) must fit into 64 bits.
 LONGEST_RETENTION = 2**62
+READ = need("offset_commit", Operation.READ, ResourceType.TOPIC)
 #: Creates a named tuple in half the time of a call to its class.
 _new: Any = tuple.__new__
 
@@ -31,11 +35,15 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     codes: list[int] = []
     for entry in request.topics:
         topic = _topic(node, call, entry)
+        name = entry.name if topic is None else topic.name
+        if node.authorizer is not None and name and (error := refusal(node, call, READ, name)) is not None:
+            codes += [error.code] * len(entry.partitions)
+            continue
         if topic is None:
             code = errors.UnknownTopicId.code if call.api_version >= 10 else errors.UnknownTopicOrPartition.code
             codes += [code] * len(entry.partitions)
             continue
-        name, topic_id, count = topic.name, topic.topic_id, topic.partitions
+        topic_id, count = topic.topic_id, topic.partitions
         for each in entry.partitions:
             index = each.partition_index
             if 0 <= index < count:
@@ -48,6 +56,11 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
         return _message(request, codes, CommitResponse(()))
     commit_request = _commit_request(call, request, tuple(offsets))
     return node.groups.ask(request.group_id, Coordinator.commit, commit_request, partial(_message, request, codes))
+
+
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer each partition with the same error."""
+    return _with_codes(request, repeat(error.code))
 
 
 def quick(node: Node, version: int, correlation_id: int, frame: memoryview, body: int) -> Buffer | None:

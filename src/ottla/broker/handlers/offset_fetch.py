@@ -10,13 +10,19 @@ from itertools import islice
 from typing import Any
 
 from ottla import errors
+from ottla.broker.authorization import refusal, sees
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import FetchedPartition, FetchRequest, TopicToFetch
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import Denied, need
 
 API = ApiKey.OFFSET_FETCH
+DESCRIBE = need("offset_fetch", Operation.DESCRIBE, ResourceType.GROUP)
+DESCRIBE_TOPIC = need("offset_fetch", Operation.DESCRIBE, ResourceType.TOPIC)
+SEE_TOPIC = need("offset_fetch", Operation.DESCRIBE, ResourceType.TOPIC, Denied.HIDDEN)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -40,6 +46,8 @@ async def _single_group(node: Node, call: Call, request: Struct) -> Message:
 
 
 async def _group(node: Node, call: Call, request: Struct, group: Struct) -> Message:
+    if node.authorizer is not None and (refused := refusal(node, call, DESCRIBE, group.group_id)) is not None:
+        return {"group_id": group.group_id, "error_code": refused.code, "topics": []}
     topics: list[TopicToFetch] | None = None
     unknown: list[Message] = []
     if group.topics is not None:
@@ -47,7 +55,9 @@ async def _group(node: Node, call: Call, request: Struct, group: Struct) -> Mess
         for topic in group.topics:
             name = _name(node, call, topic)
             if name is None:
-                unknown.append(_unknown_id(topic))
+                unknown.append(_failed_topic(topic, errors.UnknownTopicId.code))
+            elif node.authorizer is not None and (error := refusal(node, call, DESCRIBE_TOPIC, name)) is not None:
+                unknown.append(_failed_topic(topic, error.code))
             else:
                 topics.append(TopicToFetch(name, tuple(topic.partition_indexes), getattr(topic, "topic_id", None)))
     fetch_request = FetchRequest(
@@ -61,7 +71,10 @@ async def _group(node: Node, call: Call, request: Struct, group: Struct) -> Mess
         response = await node.groups.run(group.group_id, Coordinator.fetch, fetch_request)
     except errors.KafkaError as error:
         return {"group_id": group.group_id, "error_code": error.code, "topics": []}
-    return {"group_id": group.group_id, "error_code": 0, "topics": _topics(node, topics, response.partitions) + unknown}
+    found = response.partitions
+    if topics is None:
+        found = tuple(each for each in found if sees(node, call, SEE_TOPIC, each.topic))
+    return {"group_id": group.group_id, "error_code": 0, "topics": _topics(node, topics, found) + unknown}
 
 
 def _name(node: Node, call: Call, topic: Struct) -> str | None:
@@ -104,9 +117,10 @@ def _topic(node: Node, name: str, partitions: Iterable[FetchedPartition]) -> Mes
     }
 
 
-def _unknown_id(topic: Struct) -> Message:
-    code = errors.UnknownTopicId.code
-    return {"topic_id": topic.topic_id, "partitions": [_failed(index, code) for index in topic.partition_indexes]}
+def _failed_topic(topic: Struct, code: int) -> Message:
+    """Repeat the topic as the client named it, by name or by id, with an error for each partition."""
+    named = {"name": getattr(topic, "name", ""), "topic_id": getattr(topic, "topic_id", None)}
+    return named | {"partitions": [_failed(index, code) for index in topic.partition_indexes]}
 
 
 def _failed(index: int, code: int) -> dict[str, Any]:

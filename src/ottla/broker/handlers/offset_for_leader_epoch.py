@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from ottla.broker.authorization import check
 from ottla.broker.node import Call, Node
 from ottla.errors import KafkaError
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 
 API = ApiKey.OFFSET_FOR_LEADER_EPOCH
+DESCRIBE = need("offset_for_leader_epoch", Operation.DESCRIBE, ResourceType.TOPIC)
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
     return {
         "topics": [
-            {"topic": topic.topic, "partitions": [_partition(node, topic.topic, entry) for entry in topic.partitions]}
+            {
+                "topic": topic.topic,
+                "partitions": [_partition(node, call, topic.topic, entry) for entry in topic.partitions],
+            }
             for topic in request.topics
         ]
     }
 
 
-def _partition(node: Node, topic: str, entry: Struct) -> Message:
+def _partition(node: Node, call: Call, topic: str, entry: Struct) -> Message:
     try:
+        check(node, call, DESCRIBE, topic)
         partition = node.leading(topic, entry.partition)
         partition.check_epoch(entry.current_leader_epoch)
         if entry.leader_epoch == partition.leader_epoch:

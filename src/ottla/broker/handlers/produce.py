@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ottla import errors
+from ottla.broker.authorization import check, sees
 from ottla.broker.leader_hints import leader_addresses, leader_hint
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
@@ -24,6 +25,8 @@ from ottla.net.server.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.records import BATCH_OVERHEAD, MAGIC, MAGIC_AT, TRANSACTIONAL
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 from ottla.storage.log import Log
 from ottla.types import Millis, TopicPartition
 
@@ -37,6 +40,7 @@ ATTRIBUTES = 22
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 ABORTABLE_FROM, ADDS_FROM = 11, 12
 ALL = -1
+WRITE = need("produce", Operation.WRITE, ResourceType.TOPIC)
 logger = logging.getLogger("ottla.broker")
 #: Responses for partitions whose records are not committed yet, with the futures they wait for.
 Waits = list[tuple[Message, Partition, Future[None]]]
@@ -53,6 +57,21 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
     return _produce(node, call, request, _NO_VERDICTS, pause)
 
 
+def refuse(request: Struct, error: errors.KafkaError) -> Message | None:
+    """Answer each partition with the same error."""
+    responses = [
+        {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "partition_responses": [_answer(data.index, error) for data in topic.partition_data],
+        }
+        for topic in request.topic_data
+    ]
+    if request.acks == 0:
+        _close_on_errors(responses)
+    return {"responses": responses}
+
+
 def _produce(
     node: Node, call: Call, request: Struct, verdicts: Verdicts, pause: Millis
 ) -> Message | Awaitable[Message | None] | None:
@@ -63,7 +82,7 @@ def _produce(
             "name": topic.name,
             "topic_id": topic.topic_id,
             "partition_responses": [
-                _append(node, request, topic, data, waits, verdicts, now=now) for data in topic.partition_data
+                _append(node, call, request, topic, data, waits, verdicts, now=now) for data in topic.partition_data
             ],
         }
         for topic in request.topic_data
@@ -86,12 +105,22 @@ def _with_addresses(node: Node, call: Call, response: Message) -> Message:
 
 
 def _append(
-    node: Node, request: Struct, topic: Struct, data: Struct, waits: Waits, verdicts: Verdicts, *, now: Millis
+    node: Node,
+    call: Call,
+    request: Struct,
+    topic: Struct,
+    data: Struct,
+    waits: Waits,
+    verdicts: Verdicts,
+    *,
+    now: Millis,
 ) -> Message:
     name = topic.name
     try:
         _check(request, data)
         name = name or node.topic_by_id(topic.topic_id).name
+        if node.authorizer is not None:
+            check(node, call, WRITE, name)
         if name in INTERNAL_TOPICS:
             raise errors.InvalidTopicException(f"Cannot append to internal topic {name}: only the broker writes to it.")
         partition = node.leading(name, data.index)
@@ -148,7 +177,7 @@ async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
         if data.records is None or not _is_transactional(data.records):
             continue
         producer_id, epoch, sequence = _PRODUCER.unpack_from(data.records, _PRODUCER_AT)
-        place, log = _place(node, topic, data.index)
+        place, log = _place(node, call, topic, data.index)
         if place is None or log is None:
             continue
         producer = Producer(request.transactional_id, producer_id, epoch)
@@ -192,9 +221,11 @@ def _keep_records(request: Struct) -> None:
                 data.records = memoryview(bytearray(data.records))
 
 
-def _place(node: Node, topic: Struct, index: int) -> tuple[TopicPartition | None, Log | None]:
+def _place(node: Node, call: Call, topic: Struct, index: int) -> tuple[TopicPartition | None, Log | None]:
     try:
         name = topic.name or node.topic_by_id(topic.topic_id).name
+        if not sees(node, call, WRITE, name):
+            return None, None
         return TopicPartition(name, index), node.leading(name, index).log
     except errors.KafkaError:
         return None, None  # The append reports the error.
@@ -215,7 +246,11 @@ def _error_for(error: errors.KafkaError | None, version: int) -> errors.KafkaErr
 
 
 def _failed(node: Node, topic: str | None, index: int, error: errors.KafkaError) -> Message:
-    return leader_hint(node, topic, index, error) | {
+    return leader_hint(node, topic, index, error) | _answer(index, error)
+
+
+def _answer(index: int, error: errors.KafkaError) -> Message:
+    return {
         "index": index,
         "error_code": error.code,
         "base_offset": -1,

@@ -6,10 +6,11 @@ AddOffsetsToTxn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import repeat
 
 from ottla import errors
+from ottla.broker.authorization import refusal
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import ADDED, Producer, added_or_verified
 from ottla.coordinator.coordinator import Coordinator
@@ -17,14 +18,22 @@ from ottla.coordinator.messages import Offset, TransactionalCommitRequest
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.security.acls import Operation, ResourceType
+from ottla.security.permissions import need
 from ottla.types import TopicPartition
 
 API = ApiKey.TXN_OFFSET_COMMIT
 ABORTABLE_FROM, ADDS_FROM = 4, 5
+READ = need("txn_offset_commit", Operation.READ, ResourceType.TOPIC)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    commit_request = _commit_request(node, call, request)
+    refused = {
+        topic.name: error.code
+        for topic in request.topics
+        if node.authorizer is not None and (error := refusal(node, call, READ, topic.name)) is not None
+    }
+    commit_request = _commit_request(node, call, request, refused)
     existing = {(topic, partition) for topic, partition, *_ in commit_request.offsets}
     codes: Iterator[int]
     try:
@@ -39,9 +48,26 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
                 "partitions": [
                     {
                         "partition_index": each.partition_index,
-                        "error_code": next(codes) if (topic.name, each.partition_index) in existing else unknown,
+                        "error_code": next(codes)
+                        if (topic.name, each.partition_index) in existing
+                        else refused.get(topic.name, unknown),
                     }
                     for each in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer each partition with the same error."""
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index, "error_code": error.code} for each in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -77,7 +103,7 @@ def _code_for(error: errors.KafkaError, version: int) -> int:
     return error.code
 
 
-def _commit_request(node: Node, call: Call, request: Struct) -> TransactionalCommitRequest:
+def _commit_request(node: Node, call: Call, request: Struct, refused: Container[str]) -> TransactionalCommitRequest:
     return TransactionalCommitRequest(
         group_id=request.group_id,
         transactional_id=request.transactional_id,
@@ -87,12 +113,14 @@ def _commit_request(node: Node, call: Call, request: Struct) -> TransactionalCom
         generation_id=request.generation_id,
         group_instance_id=request.group_instance_id,
         api_version=call.api_version,
-        offsets=tuple(_offsets(node, request)),
+        offsets=tuple(_offsets(node, request, refused)),
     )
 
 
-def _offsets(node: Node, request: Struct) -> Iterator[Offset]:
+def _offsets(node: Node, request: Struct, refused: Container[str]) -> Iterator[Offset]:
     for topic in request.topics:
+        if topic.name in refused:
+            continue
         for each in topic.partitions:
             if _exists(node, topic, each):
                 offset, leader_epoch = each.committed_offset, each.committed_leader_epoch

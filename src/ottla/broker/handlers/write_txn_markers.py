@@ -21,6 +21,27 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     return {"markers": [await _marker(node, marker) for marker in request.markers]}
 
 
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer each partition with the same error."""
+    return {
+        "markers": [
+            {
+                "producer_id": marker.producer_id,
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "partitions": [
+                            {"partition_index": index, "error_code": error.code} for index in topic.partition_indexes
+                        ],
+                    }
+                    for topic in marker.topics
+                ],
+            }
+            for marker in request.markers
+        ]
+    }
+
+
 async def _marker(node: Node, marker: Struct) -> Message:
     end = EndOfTransaction(
         marker.producer_id,

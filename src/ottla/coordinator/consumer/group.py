@@ -149,6 +149,7 @@ class ConsumerGroup:
         return is_here and self.logged.target.get(member.member_id) == member.assigned
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
+        self.patterns.sees = request.sees
         return self._consumer.heartbeat(request, fx)
 
     def consumer_leave(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -32,6 +33,8 @@ class ConsumerHeartbeatRequest(NamedTuple):
     client_host: str = ""
     requires_member_id: bool = True
     """From version 1 on the member generates its id."""
+    sees: Callable[[str], bool] | None = None
+    """Whether the member may know a topic that a regular expression matches; None if it may know all."""
 
     @property
     def is_full(self) -> bool:

@@ -8,7 +8,7 @@ together: when one is new, when topics were created, and from time to time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from ottla import errors
@@ -46,6 +46,8 @@ class Patterns:
         self._refresh_asked_at = _NEVER
         self.asked_by: tuple[str, r.Who | None] = _NOBODY
         """The kind of trigger that the next resolution is, and the member that asked for it."""
+        self.sees: Callable[[str], bool] | None = None
+        """Which topics the member of the last heartbeat may know; None for all. It asked for the next resolution."""
 
     def topics_created(self, *, now: Millis) -> None:
         """New topics may match the expressions."""
@@ -117,7 +119,7 @@ class Patterns:
 
     def resolve(self, topics: Iterable[str], fx: Effects) -> tuple[set[str], bool]:
         """Match all expressions; return all names that the group subscribes to, and whether an expression changed."""
-        sorted_topics = sorted(topics)
+        sorted_topics = sorted(topics if self.sees is None else filter(self.sees, topics))
         names = set(self._subscriptions.names)
         resolved, changed = self._subscriptions.resolved, False
         for regex in self._subscriptions.regexes:
