@@ -70,8 +70,6 @@ def _security(config: BrokerConfig) -> Iterator[str]:
             yield from problems_of_tls(security)
         if security.has_sasl:
             yield from problems_of_sasl(security)
-    if config.authorizer_class_name:
-        yield "Invalid configuration authorizer.class.name: this broker does not have ACLs."
 
 
 def security_protocols(text: str) -> dict[str, str]:

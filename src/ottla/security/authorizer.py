@@ -197,6 +197,11 @@ class Acls:
     def __len__(self) -> int:
         return len(self._bindings)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Acls) and self._bindings == other._bindings
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 class Authorizer:
     """Decides by rules, super users and the default.

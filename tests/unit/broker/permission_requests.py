@@ -160,4 +160,11 @@ def _cluster(names: Sequence[str], first: str) -> Requests:
         },
         ApiKey.LIST_PARTITION_REASSIGNMENTS: {"topics": None},
         ApiKey.UNREGISTER_BROKER: {"broker_id": 4711},
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: {"components": []},
+        ApiKey.ALTER_CLIENT_QUOTAS: {
+            "entries": [{"entity": [{"entity_type": "user", "entity_name": "nobody"}], "ops": []}],
+            "validate_only": True,
+        },
     }  # fmt: skip

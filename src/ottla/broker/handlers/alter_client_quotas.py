@@ -24,11 +24,21 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     return {"entries": [await _alter(node, each, seen, request.validate_only) async for each in entries]}
 
 
-async def _alter(node: Node, entry: Struct, seen: set[Entity], validate_only: bool) -> Message:
-    response: Message = {
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer each entity with the same error."""
+    told = {"error_code": error.code, "error_message": str(error)}
+    return {"entries": [_response(each) | told for each in request.entries]}
+
+
+def _response(entry: Struct) -> Message:
+    return {
         "entity": [{"entity_type": each.entity_type, "entity_name": each.entity_name} for each in entry.entity],
         "error_message": None,
     }
+
+
+async def _alter(node: Node, entry: Struct, seen: set[Entity], validate_only: bool) -> Message:
+    response = _response(entry)
     changes = [(op.key, None if op.remove else op.value) for op in entry.ops]
     try:
         whom = entity((each.entity_type, each.entity_name) for each in entry.entity)

@@ -21,8 +21,14 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     try:
         found = await node.controller.run(alter_users, node.metadata, deletions, upsertions)
     except errors.KafkaError as error:
-        found = dict.fromkeys([each.name for each in (*request.deletions, *request.upsertions)], error)
+        return refuse(request, error)
     return {"results": [{"user": name, **_result(error)} for name, error in found.items()]}
+
+
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer each user with the same error."""
+    names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    return {"results": [{"user": name, **_result(error)} for name in names]}
 
 
 def _result(error: errors.KafkaError | None) -> Message:
