@@ -461,9 +461,10 @@ class Connection:
             with contextlib.suppress(OSError):
                 self._flush()  # The responses to earlier requests.
             self._outgoing.clear()
-        self.channel.close()
         if self._task is not None:
             self._task.cancel()
         self.buffer = None
         self.filled = 0
+        # First, so that whoever sees the end finds the reason in the log.
         self._server.closed(self, reason, expected=expected)
+        self.channel.close()
