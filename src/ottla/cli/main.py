@@ -30,6 +30,7 @@ _COMMANDS = {
     "produce": "write lines from standard input to a topic",
     "consume": "print the records of a topic, and wait for more",
     "groups": "list, describe, explain, reset and delete consumer groups",
+    "users": "list, add and remove users, change passwords",
     "transactions": "list and describe transactions, find and abort hanging ones",
     "offsets": "show the contents of __consumer_offsets",
     "sql": "query topics with Spark SQL",

@@ -51,6 +51,14 @@ class DataDir:
             self.unlock()
             raise DataDirUnusable.because(self.path, error) from error
 
+    def hold(self) -> None:
+        """Lock the directory for a moment, whoever owns it, while no broker uses it."""
+        try:
+            self._lock_file()
+        except OSError as error:
+            self.unlock()
+            raise DataDirUnusable.because(self.path, error) from error
+
     def _lock_file(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

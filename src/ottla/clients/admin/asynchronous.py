@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from ottla.clients.admin import brokers as admin_cluster
 from ottla.clients.admin import checks as checks
-from ottla.clients.admin import descriptions, group_offsets, groups, topics
+from ottla.clients.admin import descriptions, group_offsets, groups, topics, users
 from ottla.clients.admin.groups import GroupDescription, ListedGroup, MemberToRemove
+from ottla.clients.admin.users import UserCredential
 from ottla.clients.admin.values import (
     ClusterDescription,
     ConfigChange,
@@ -44,6 +45,7 @@ from ottla.clients.cluster.cluster import Cluster, Send
 from ottla.config.admin import AdminConfig
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import KafkaError, RequestTimedOut
+from ottla.security.scram import MIN_ITERATIONS
 from ottla.types import BrokerId, Millis, TopicPartition, whole
 
 K = TypeVar("K")
@@ -372,6 +374,35 @@ class AsyncAdmin:
     ) -> Results[TopicPartition, None]:
         """Delete committed offsets of a group, for partitions of topics that it does not subscribe to."""
         work = group_offsets.delete_offsets(self.cluster, checks.group(group_id), checks.partitions(partitions))
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    # Users.
+
+    async def describe_users(
+        self, names: Iterable[str] | str | None = None, *, timeout_ms: Millis | None = None, raise_errors: bool = True
+    ) -> Results[str, tuple[UserCredential, ...]]:
+        """The users (all if none are named) and the SCRAM mechanisms that they have passwords for."""
+        wanted = None if names is None else checks.names(names, "users")
+        if wanted == []:
+            return Results.of({})
+        return _settled(await self._within(timeout_ms, users.describe_users(self.cluster, wanted)), raise_errors)
+
+    async def alter_users(
+        self,
+        passwords: Mapping[str, str | None],
+        *,
+        mechanisms: Iterable[str] | str | None = None,
+        iterations: int = MIN_ITERATIONS,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[str, None]:
+        """Set passwords of users for SCRAM (and PLAIN of ottla's brokers); None removes a user.
+
+        ``await admin.alter_users({"alice": "her password", "bob": None})``. All mechanisms unless some are named.
+        """
+        wanted = users.checked_passwords(passwords)
+        kinds, count = users.checked_mechanisms(mechanisms), users.checked_iterations(iterations)
+        work = users.alter_users(self.cluster, wanted, kinds, count)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     # Helpers.

@@ -92,3 +92,5 @@ class Admin:
     list_group_offsets = _blocking(AsyncAdmin.list_group_offsets)
     alter_group_offsets = _blocking(AsyncAdmin.alter_group_offsets)
     delete_group_offsets = _blocking(AsyncAdmin.delete_group_offsets)
+    describe_users = _blocking(AsyncAdmin.describe_users)
+    alter_users = _blocking(AsyncAdmin.alter_users)
