@@ -436,6 +436,13 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
         protocol = security_protocols(self.listener_security_protocol_map)[name]
         return ListenerSecurity(**values, name=name, protocol=protocol, mechanisms=mechanisms)
 
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that other brokers connect to."""
+        names = [listener.name for listener in self.listeners]
+        wanted = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        return wanted if wanted in names else names[0]
+
     def max_connections_from(self, address: str) -> int:
         """Return the most connections that this address may open."""
         overrides = connection_overrides(self.max_connections_per_ip_overrides)

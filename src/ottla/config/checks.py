@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ottla.config.listeners import problem_of_advertised, problem_of_listeners
-from ottla.config.sasl import problems_of_sasl
+from ottla.config.sasl import problems_between_brokers, problems_of_sasl
 from ottla.config.security import PROTOCOLS
 from ottla.config.tls import problems_of_tls
 from ottla.errors import ConfigError
@@ -70,6 +70,8 @@ def _security(config: BrokerConfig) -> Iterator[str]:
             yield from problems_of_tls(security)
         if security.has_sasl:
             yield from problems_of_sasl(security)
+    if config.is_clustered and (between := config.listener(config.inter_broker_listener)).has_sasl:
+        yield from problems_between_brokers(between, config.sasl_mechanism_inter_broker_protocol)
 
 
 def security_protocols(text: str) -> dict[str, str]:

@@ -14,12 +14,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from ottla.errors import OttlaError
 from ottla.metadata.values import Endpoint
-from ottla.protocol.apis import ApiKey
-from ottla.protocol.codec import encode_request
+from ottla.net.client.sasl import authenticate
+from ottla.net.client.security import PLAINTEXT, Security
+from ottla.protocol.apis import ApiKey, api
+from ottla.protocol.codec import Message, Struct, decode_response, encode_request
 from ottla.zookeeper.client import probe
 
 RETRY_SECONDS = 0.5
+#: The part of a session's lifetime that is used.
+SESSION_PART = 0.9
 OnDead: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -33,9 +38,12 @@ class Watchdog:
         on_doubt: Callable[[], None],
         on_dead: OnDead,
         on_alive: Callable[[], None],
+        security: Security = PLAINTEXT,
     ) -> None:
         """``on_doubt`` is called when the connection breaks, ``on_dead`` again and again while the port refuses."""
         self._endpoint = endpoint
+        self._client_id = client_id
+        self._security = security
         self._question = bytes(encode_request(ApiKey.API_VERSIONS, 0, 0, client_id, {}))
         self._on_doubt = on_doubt
         self._on_dead = on_dead
@@ -76,7 +84,9 @@ class Watchdog:
     async def _run(self) -> None:
         while True:
             try:
-                reader, writer = await asyncio.open_connection(self._endpoint.host, self._endpoint.port)
+                reader, writer = await asyncio.open_connection(
+                    self._endpoint.host, self._endpoint.port, ssl=self._security.tls
+                )
             except ConnectionRefusedError:
                 await self._on_dead()
                 await asyncio.sleep(RETRY_SECONDS)
@@ -84,23 +94,46 @@ class Watchdog:
             except OSError:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            self._on_alive()
             try:
-                await self._until_broken(reader, writer)
+                lifetime = await self._log_in(reader, writer)
+                self._on_alive()
+                async with asyncio.timeout(lifetime):
+                    await self._until_broken(reader, writer)
+            except TimeoutError:
+                continue  # The next connection begins a new session.
+            except (OttlaError, OSError, asyncio.IncompleteReadError):
+                await asyncio.sleep(RETRY_SECONDS)  # Connections with other purposes report what is wrong.
             finally:
                 writer.close()
             if isinstance(await probe(self._endpoint.host, self._endpoint.port), ConnectionRefusedError):
                 await self._on_dead()
                 await asyncio.sleep(RETRY_SECONDS)
 
+    async def _log_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float | None:
+        """Authenticate if the listener requires it. Return the seconds after which to begin again."""
+        if self._security.sasl is None:
+            return None
+
+        async def request(api_key: int, message: Message) -> Struct:
+            version = api(api_key).last
+            writer.write(encode_request(api_key, version, 0, self._client_id, message))
+            return decode_response(api_key, version, await _frame(reader))
+
+        lifetime = await authenticate(f"{self._endpoint.host}:{self._endpoint.port}", self._security.sasl, request)
+        return lifetime * SESSION_PART / 1000 if lifetime else None
+
     async def _until_broken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         try:
             while True:
-                await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                await _frame(reader)
                 self._answered()
         except (OSError, asyncio.IncompleteReadError):
             self._on_doubt()
         finally:
             self._writer = None
             self._answered()
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))

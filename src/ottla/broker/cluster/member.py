@@ -17,7 +17,7 @@ from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.in_sync import InSync
 from ottla.broker.cluster.joining import remember_life
 from ottla.broker.cluster.liveness import Watchdog
-from ottla.broker.cluster.peers import Peers, endpoint_of
+from ottla.broker.cluster.peers import Peers, endpoint_of, security_between_brokers
 from ottla.broker.cluster.requests import Requests
 from ottla.broker.node import Address, Node
 from ottla.metadata import MetadataRecord
@@ -314,11 +314,14 @@ class Cluster:
                 self.gone.discard(broker_id)
         for broker_id, broker in wanted.items():
             if broker_id not in self._watchdogs and broker.listeners:
-                endpoint = endpoint_of(broker, self._node.config.inter_broker_listener_name)
+                endpoint = endpoint_of(broker, self._node.config.inter_broker_listener)
                 died = partial(self._broker_died, broker_id, broker.epoch)
                 doubt, alive = partial(self.gone.add, broker_id), partial(self.gone.discard, broker_id)
                 name = f"broker-{self._node.id}-watch"
-                self._watchdogs[broker_id] = broker, Watchdog(endpoint, name, doubt, died, alive)
+                self._watchdogs[broker_id] = (
+                    broker,
+                    Watchdog(endpoint, name, doubt, died, alive, security_between_brokers(self._node.config)),
+                )
 
     async def _broker_died(self, broker_id: int, epoch: int) -> None:
         """The process of another broker is gone: fence it, or end its term if it was the controller."""

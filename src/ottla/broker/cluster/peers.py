@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.config import BrokerConfig
 from ottla.errors import OttlaError
 from ottla.metadata.values import BrokerState, Endpoint
 from ottla.net.client.connection import Connection
+from ottla.net.client.sasl import Sasl
+from ottla.net.client.security import Security
 from ottla.protocol.codec import Message, Struct
 from ottla.types import Millis
 
@@ -32,7 +35,7 @@ class Peers:
         broker = self._node.metadata.brokers.get(broker_id)
         if broker is None or not broker.listeners:
             raise PeerUnavailable(f"broker {broker_id} is not known")
-        return endpoint_of(broker, self._node.config.inter_broker_listener_name)
+        return endpoint_of(broker, self._node.config.inter_broker_listener)
 
     async def request(
         self, broker_id: int, api_key: int, message: Message, *, purpose: str, timeout_ms: Millis
@@ -66,6 +69,7 @@ class Peers:
                 client_id=f"broker-{self._node.id}-{purpose}",
                 request_timeout_ms=config.replica_socket_timeout_ms,
                 connect_timeout_ms=config.replica_socket_timeout_ms,
+                security=security_between_brokers(config),
             )
             self._connections[key] = connection
             return connection
@@ -75,6 +79,16 @@ class Peers:
         connections = list(self._connections.values())
         self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
+
+
+def security_between_brokers(config: BrokerConfig) -> Security:
+    """Return how this broker connects to the others: as the user in the JAAS config of their listener."""
+    listener = config.listener(config.inter_broker_listener)
+    if not listener.has_sasl:
+        return Security()
+    mechanism = config.sasl_mechanism_inter_broker_protocol
+    jaas = listener.for_mechanism(mechanism).jaas
+    return Security(sasl=Sasl(mechanism, jaas.username or "", jaas.password or ""))
 
 
 def endpoint_of(broker: BrokerState, name: str | None) -> Endpoint:
