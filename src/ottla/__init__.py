@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.assignors import Assignor
     from ottla.broker.broker import Broker
     from ottla.clients.admin.blocking import Admin
+    from ottla.clients.admin.quotas import QuotaEntity
     from ottla.clients.admin.values import ConfigResource, NewTopic
     from ottla.clients.blocking import IllegalUse
     from ottla.clients.columns import ColumnsFuture, SentColumns
@@ -71,6 +72,7 @@ __all__ = [
     "Partitioner",
     "Producer",
     "ProducerInterceptor",
+    "QuotaEntity",
     "RebalanceListener",
     "RecordMetadata",
     "SentColumns",
@@ -108,6 +110,7 @@ _HOMES = {
     "Partitioner": "ottla.producing.partitioning",
     "Producer": "ottla.clients.producer.blocking",
     "ProducerInterceptor": "ottla.clients.producer.send",
+    "QuotaEntity": "ottla.clients.admin.quotas",
     "RebalanceListener": "ottla.consuming.values",
     "RecordMetadata": "ottla.producing.values",
     "SentColumns": "ottla.clients.columns",

@@ -39,6 +39,7 @@ def test_public_names_are_these() -> None:
         "Partitioner",
         "Producer",
         "ProducerInterceptor",
+        "QuotaEntity",
         "RebalanceListener",
         "RecordMetadata",
         "SentColumns",

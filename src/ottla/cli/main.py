@@ -32,6 +32,7 @@ _COMMANDS = {
     "groups": "list, describe, explain, reset and delete consumer groups",
     "users": "list, add and remove users, change passwords",
     "transactions": "list and describe transactions, find and abort hanging ones",
+    "quotas": "list, set and remove limits of users, client ids and addresses",
     "offsets": "show the contents of __consumer_offsets",
     "sql": "query topics with Spark SQL",
     "audit": "find lost, repeated, out-of-order and late records between a topic and a table or topic",

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from ottla.clients.admin import brokers as admin_cluster
 from ottla.clients.admin import checks as checks
-from ottla.clients.admin import descriptions, group_offsets, groups, topics, users
+from ottla.clients.admin import descriptions, group_offsets, groups, quotas, topics, users
 from ottla.clients.admin.groups import GroupDescription, ListedGroup, MemberToRemove
+from ottla.clients.admin.quotas import QuotaEntity
 from ottla.clients.admin.users import UserCredential
 from ottla.clients.admin.values import (
     ClusterDescription,
@@ -282,6 +283,33 @@ class AsyncAdmin:
         """The partitions that are being moved."""
         wanted = None if partitions is None else checks.partitions(partitions)
         return await self._within(timeout_ms, admin_cluster.list_reassignments(self.cluster, wanted))
+
+    # Quotas.
+
+    async def describe_quotas(
+        self, entity: QuotaEntity | None = None, *, strict: bool = False, timeout_ms: Millis | None = None
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """The quotas of all entities, or of those that have all the names of `entity`.
+
+        A name may be `QuotaEntity.ANY`. With `strict`, entities with other parts, such as a client id, are left out.
+        """
+        wanted = QuotaEntity() if entity is None else entity
+        work = quotas.describe_quotas(self.cluster, wanted, strict=strict)
+        return await self._within(timeout_ms, work)
+
+    async def alter_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[QuotaEntity, None]:
+        """Set quotas, as in ``{QuotaEntity(user="alice"): {"producer_byte_rate": 1_000_000}}``. None removes one."""
+        example = "{QuotaEntity(user='alice'): {'producer_byte_rate': 1_000_000}}"
+        wanted = checks.keyed(changes, quotas.checked_entity, quotas.checked_quotas, example)
+        work = quotas.alter_quotas(self.cluster, wanted, validate_only=validate_only)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
 
     # Groups.
 

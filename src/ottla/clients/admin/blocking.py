@@ -85,6 +85,8 @@ class Admin:
     elect_leaders = _blocking(AsyncAdmin.elect_leaders)
     alter_partition_reassignments = _blocking(AsyncAdmin.alter_partition_reassignments)
     list_partition_reassignments = _blocking(AsyncAdmin.list_partition_reassignments)
+    describe_quotas = _blocking(AsyncAdmin.describe_quotas)
+    alter_quotas = _blocking(AsyncAdmin.alter_quotas)
     list_groups = _blocking(AsyncAdmin.list_groups)
     describe_groups = _blocking(AsyncAdmin.describe_groups)
     delete_groups = _blocking(AsyncAdmin.delete_groups)

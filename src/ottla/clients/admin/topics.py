@@ -5,8 +5,8 @@ Each function takes the cluster and returns a result or an error for each topic 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ottla.clients.admin.values import (
     BROKER_DEFAULT,
@@ -25,13 +25,15 @@ from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.leaders import read_error
 from ottla.clients.cluster.metadata import Node
 from ottla.config import AlterOp, ConfigSource
-from ottla.errors import BrokerNotAvailable, KafkaError, UnknownTopicOrPartition
+from ottla.errors import BrokerNotAvailable, KafkaError, ThrottlingQuotaExceeded, UnknownTopicOrPartition
 from ottla.net.client.connection import Connection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.types import BrokerId
 
 __all__ = ["BROKER_DEFAULT", "ConfigValue", "NewTopic"]
+
+T = TypeVar("T")
 
 
 # ── topics ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -41,15 +43,31 @@ async def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
 ) -> dict[str, CreatedTopic | KafkaError]:
     """Create topics, or let the broker only validate the request."""
-    message = {
-        "topics": [_creatable(topic) for topic in topics],
-        "timeout": cluster.request_timeout_ms,
-        "validate_only": validate_only,
-    }
-    response = await cluster.request_controller(ApiKey.CREATE_TOPICS, message, errors=_topic_errors)
-    found = {topic.name: _error_of(topic) or _read_created(topic) for topic in response.topics}
+
+    async def create(names: Container[str]) -> dict[str, CreatedTopic | KafkaError]:
+        message = {
+            "topics": [_creatable(topic) for topic in topics if topic.name in names],
+            "timeout": cluster.request_timeout_ms,
+            "validate_only": validate_only,
+        }
+        response = await cluster.request_controller(ApiKey.CREATE_TOPICS, message, errors=_topic_errors)
+        return {topic.name: _error_of(topic) or _read_created(topic) for topic in response.topics}
+
+    return await _within_quota(cluster, [topic.name for topic in topics], create)
+
+
+async def _within_quota(
+    cluster: Cluster, names: Sequence[str], change: Callable[[list[str]], Awaitable[dict[str, T | KafkaError]]]
+) -> dict[str, T | KafkaError]:
+    """Change topics. What a quota refuses is tried again, as in Kafka's client, after the pause that it demands."""
+    attempts = cluster.attempts()
+    found = await change(list(names))
+    while refused := [name for name, each in found.items() if isinstance(each, ThrottlingQuotaExceeded)]:
+        if not await attempts.pause():
+            break
+        found |= await change(refused)
     # Kafka responds in a different order.
-    return {topic.name: found[topic.name] for topic in topics if topic.name in found}
+    return {name: found[name] for name in names if name in found}
 
 
 def _creatable(topic: NewTopic) -> dict[str, object]:
@@ -86,14 +104,16 @@ def _topic_errors(response: Struct) -> Iterable[int]:
 
 
 async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaError | None]:
-    message = {
-        "topics": [{"name": name, "topic_id": None} for name in names],
-        "topic_names": list(names),
-        "timeout": cluster.request_timeout_ms,
-    }
-    response = await cluster.request_controller(ApiKey.DELETE_TOPICS, message, errors=_response_errors)
-    found = {topic.name: _error_of(topic) for topic in response.responses}
-    return {name: found[name] for name in names if name in found}
+    async def delete(left: list[str]) -> dict[str, KafkaError | None]:
+        message = {
+            "topics": [{"name": name, "topic_id": None} for name in left],
+            "topic_names": left,
+            "timeout": cluster.request_timeout_ms,
+        }
+        response = await cluster.request_controller(ApiKey.DELETE_TOPICS, message, errors=_response_errors)
+        return {topic.name: _error_of(topic) for topic in response.responses}
+
+    return await _within_quota(cluster, names, delete)
 
 
 def _response_errors(response: Struct) -> Iterable[int]:
@@ -104,13 +124,17 @@ async def create_partitions(
     cluster: Cluster, wanted: Mapping[str, NewPartitions], *, validate_only: bool = False
 ) -> dict[str, KafkaError | None]:
     """Increase the number of partitions."""
-    topics = [
-        {"name": topic, "count": new.total_count, "assignments": _assignments(new)} for topic, new in wanted.items()
-    ]
-    message = {"topics": topics, "timeout": cluster.request_timeout_ms, "validate_only": validate_only}
-    response = await cluster.request_controller(ApiKey.CREATE_PARTITIONS, message, errors=_result_errors)
-    found = {answer.name: _error_of(answer) for answer in response.results}
-    return {name: found[name] for name in wanted if name in found}
+
+    async def create(names: list[str]) -> dict[str, KafkaError | None]:
+        topics = [
+            {"name": name, "count": wanted[name].total_count, "assignments": _assignments(wanted[name])}
+            for name in names
+        ]
+        message = {"topics": topics, "timeout": cluster.request_timeout_ms, "validate_only": validate_only}
+        response = await cluster.request_controller(ApiKey.CREATE_PARTITIONS, message, errors=_result_errors)
+        return {answer.name: _error_of(answer) for answer in response.results}
+
+    return await _within_quota(cluster, list(wanted), create)
 
 
 def _assignments(new: NewPartitions) -> list[dict[str, object]] | None:

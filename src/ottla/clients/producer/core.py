@@ -237,7 +237,6 @@ class ProducerCore:
         if response is None:
             self._landed(partial(self.sender.unanswered, request))
             return
-        self._links.throttled(request.node, response.throttle_time)
         results = read_results(response, self.topics.names)
         self._landed(partial(self.sender.answered, request, results))
 

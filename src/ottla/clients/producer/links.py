@@ -17,7 +17,7 @@ from ottla.producing.values import PartitionResult
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.records.compression import Compression
-from ottla.types import BrokerId, Millis, TopicPartition
+from ottla.types import BrokerId, TopicPartition
 
 
 class Links:
@@ -41,7 +41,6 @@ class Links:
         self._open: dict[BrokerId, Connection] = {}
         self._connecting: dict[BrokerId, asyncio.Task[None]] = {}
         self._sending: dict[BrokerId, asyncio.Task[None]] = {}
-        self._throttled: set[BrokerId] = set()
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -49,11 +48,11 @@ class Links:
 
     def __contains__(self, node: object) -> bool:
         connection = self._open.get(node)  # type: ignore[call-overload]
-        return connection is not None and connection.writable and node not in self._throttled
+        return connection is not None and connection.writable
 
     def connect(self, node: BrokerId) -> None:
         """Make a broker usable: connected, ready for more, not throttling."""
-        if node not in self._connecting and node not in self._throttled:
+        if node not in self._connecting:
             self._connecting[node] = asyncio.create_task(self._connect(node))
 
     async def _connect(self, node: BrokerId) -> None:
@@ -73,16 +72,6 @@ class Links:
         finally:
             del self._connecting[node]
             self._changed()
-
-    def throttled(self, node: BrokerId, wait: Millis) -> None:
-        """The broker asks for a pause."""
-        if wait > 0:
-            self._throttled.add(node)
-            asyncio.get_running_loop().call_later(wait / 1000, self._go_on, node)
-
-    def _go_on(self, node: BrokerId) -> None:
-        self._throttled.discard(node)
-        self._changed()
 
     def send(self, request: Request, *, last_version: int | None = None) -> asyncio.Future[Struct | None]:
         """Write a request at once; the future is its response, or None if there is none (acks=0)."""

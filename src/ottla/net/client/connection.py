@@ -103,6 +103,8 @@ class Connection:
         self._failure: OttlaError | None = None
         self._renew_at: float | None = None
         self._renewing: asyncio.Future[None] | None = None
+        self._paused_until = 0.0
+        """The broker has asked for a pause until then (KIP-219). It would not answer anything before."""
         self.last_used = self._loop.time()
 
     @classmethod
@@ -208,8 +210,10 @@ class Connection:
     @property
     def writable(self) -> bool:
         """Whether `start` may be called now."""
-        due = self._renew_at is not None and self._loop.time() >= self._renew_at
-        return self._failure is None and self._renewing is None and not due and self._writable.is_set()
+        now = self._loop.time()
+        due = self._renew_at is not None and now >= self._renew_at
+        waits = due or now < self._paused_until
+        return self._failure is None and self._renewing is None and not waits and self._writable.is_set()
 
     async def until_writable(self) -> None:
         """Wait until the connection is `writable`; raise the reason if it was closed."""
@@ -290,6 +294,8 @@ class Connection:
                 await self._renew()
             elif not self._writable.is_set():
                 await self._writable.wait()
+            elif (pause := self._paused_until - self._loop.time()) > 0:
+                await asyncio.wait([self._lost], timeout=pause)
             else:
                 return
         raise self._failure
@@ -333,7 +339,10 @@ class Connection:
         if waiting.answer.done():
             return
         try:
-            waiting.answer.set_result(_decode(waiting, frame))
+            answer = _decode(waiting, frame)
+            if (pause := getattr(answer, "throttle_time", 0)) > 0:
+                self._paused_until = max(self._paused_until, self.last_used + pause / 1000)
+            waiting.answer.set_result(answer)
         except codec.DecodeError as error:
             failure = NotKafka(f"{self.address} sent an invalid response: {error}")
             waiting.answer.set_exception(failure)
