@@ -94,7 +94,8 @@ class Node:
         self.turn = turn
         self.groups: Groups
         self.transactions: Transactions
-        self.advertised: Callable[[], Listener]
+        self.advertised: Callable[[str], Listener]
+        """Returns the address of a listener for clients. An empty host means the one that the client connected to."""
         self.forwarded: Callable[[Connection, memoryview], Awaitable[bytes]]
         """Answers a request that another broker forwarded."""
         self.broker_epoch = -1
@@ -118,8 +119,8 @@ class Node:
         return self.config.id
 
     def address(self, connection: Connection) -> tuple[str, int]:
-        """Return the address that a client on this connection is told to find the broker at."""
-        listener = self.advertised()
+        """Return the address that a client on this connection is told to find the broker at: that of its listener."""
+        listener = self.advertised(connection.listener)
         return listener.host or connection.channel.local_host, listener.port
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -191,7 +192,7 @@ class Node:
         mine = Address(self.id, *self.address(connection), self.config.broker_rack)
         if self.cluster is None:
             return [mine]
-        others = [each for each in self.cluster.brokers() if fenced or not each.is_fenced]
+        others = [each for each in self.cluster.brokers(connection.listener) if fenced or not each.is_fenced]
         return [mine if each.broker_id == self.id else each for each in others]
 
     def topic_by_id(self, topic_id: UUID | None) -> Topic:

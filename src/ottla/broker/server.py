@@ -249,16 +249,8 @@ class BrokerServer:
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         """Return the addresses that other brokers and clients are told."""
-        advertised = {listener.name: listener for listener in self.config.advertised_listeners or ()}
-        endpoints = []
-        for listener, server in zip(self.config.listeners, self._servers, strict=True):
-            shown = advertised.get(listener.name)
-            if shown is not None:
-                endpoints.append(Endpoint(shown.name, shown.host, shown.port or server.port))
-            else:
-                host = socket.getfqdn() if listener.is_any_host else listener.host
-                endpoints.append(Endpoint(listener.name, host, server.port))
-        return tuple(endpoints)
+        shown = [self._advertised(listener.name) for listener in self.config.listeners]
+        return tuple(Endpoint(each.name, each.host or socket.getfqdn(), each.port) for each in shown)
 
     def _registration(self, metadata: Metadata) -> BrokerRegistered:
         """Return the record of this start. The only broker needs no address in it."""
@@ -267,13 +259,14 @@ class BrokerServer:
             self.config.id, before.epoch + 1 if before is not None else 0, (), self.config.broker_rack
         )
 
-    def _advertised(self) -> Listener:
-        """Return the address for clients. An empty host means the one that the client connected to."""
-        mine = self.config.listeners[0]
+    def _advertised(self, name: str) -> Listener:
+        """Return the address of a listener for clients. An empty host means the one that the client connected to."""
+        (port,) = (server.port for server in self._servers if server.name == name)
         for listener in self.config.advertised_listeners or ():
-            if listener.name == mine.name:
-                return listener._replace(port=listener.port or self.port)
-        return mine._replace(host="" if mine.is_any_host else mine.host, port=self.port)
+            if listener.name == name:
+                return listener._replace(port=listener.port or port)
+        (mine,) = (listener for listener in self.config.listeners if listener.name == name)
+        return mine._replace(host="" if mine.is_any_host else mine.host, port=port)
 
     async def _open_topics(self, node: Node) -> None:
         for log in list(node.logs.logs.values()):

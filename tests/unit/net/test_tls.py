@@ -21,7 +21,7 @@ from authorities import EXPIRED, Authority
 from ottla.config import BrokerConfig
 from ottla.config.security import ListenerSecurity
 from ottla.errors import ConfigError
-from ottla.net.server import tls_listener
+from ottla.net import reloading
 from ottla.net.server.connection import Connection
 from ottla.net.server.listener import Limits, Server
 from ottla.net.server.tls_listener import TlsListener, openssl_name
@@ -251,7 +251,7 @@ async def test_forms_of_the_brokers_certificate(authority: Authority, broker: Pa
 async def test_new_files_are_used_for_new_connections(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tls_listener, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(reloading, "CHECK_SECONDS", 0.0)
     caplog.set_level(logging.INFO)
     path = tmp_path / "keystore.pem"
     shutil.copy(authority.sign("first"), path)

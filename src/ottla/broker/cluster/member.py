@@ -253,14 +253,14 @@ class Cluster:
 
     # ── who is there ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def brokers(self) -> list[Address]:
-        """Return the brokers with their addresses for clients."""
-        name = self._node.advertised().name
-        found = []
-        for broker in self._node.metadata.brokers.values():
-            if broker.listeners:
-                endpoint = endpoint_of(broker, name)
-                found.append(Address(broker.broker_id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced))
+    def brokers(self, listener: str) -> list[Address]:
+        """Return the brokers with a listener of this name, and their addresses for its clients."""
+        found = [
+            Address(broker.broker_id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)
+            for broker in self._node.metadata.brokers.values()
+            for endpoint in broker.listeners
+            if endpoint.name == listener
+        ]
         return sorted(found)
 
     @property

@@ -42,7 +42,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     return {
         "error_message": None,
         "topics": [{"topic_name": TOPIC, "partitions": [partition]}],
-        "nodes": [_node(node, each) for each in leader],
+        "nodes": [_node(each, call.connection.listener) for each in leader],
     }
 
 
@@ -83,6 +83,6 @@ def _replica(node: Node, broker_id: int, position: int) -> Message:
     }
 
 
-def _node(node: Node, address: Address) -> Message:
-    listener = {"name": node.advertised().name, "host": address.host, "port": address.port}
+def _node(address: Address, listener_name: str) -> Message:
+    listener = {"name": listener_name, "host": address.host, "port": address.port}
     return {"node_id": address.broker_id, "listeners": [listener]}

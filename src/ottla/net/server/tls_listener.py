@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import shlex
 import socket
 import ssl
 import stat
+from functools import partial
 from pathlib import Path
 
 from ottla.config.security import ListenerSecurity
 from ottla.errors import ConfigError
+from ottla.net.reloading import Reloading
 from ottla.net.server.tls import CHUNK, TlsChannel, TlsFailed
 from ottla.net.stores import VERSIONS, load_authorities, load_key, load_key_text
 from ottla.security.principal_rules import PrincipalRules, distinguished_name
 from ottla.security.principals import ANONYMOUS, Principal
 
-logger = logging.getLogger("ottla.security")
-#: How often to look whether the files have changed, at most.
-CHECK_SECONDS = 1.0
 #: How long a client that was refused can read the reason.
 LINGER_SECONDS = 0.5
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -33,15 +31,14 @@ class TlsListener:
     def __init__(self, security: ListenerSecurity) -> None:
         self.scratch = bytearray(CHUNK)
         self._lingering: set[socket.socket] = set()
-        self._checked_at = 0.0
         self.use(security)
 
     def use(self, security: ListenerSecurity) -> None:
         """Use these settings for new connections. If they cannot be used, the old ones stay."""
-        files = _stamps(security)
-        context = server_context(security)
+        files = (security.ssl_keystore_location, security.ssl_truststore_location)
+        contexts = Reloading(partial(server_context, security), files, f"the listener {security.name}")
         self._rules = PrincipalRules.parse(security.ssl_principal_mapping_rules)
-        self._security, self._context, self._files = security, context, files
+        self._security, self._contexts = security, contexts
 
     def new_channel(self, sock: socket.socket) -> TlsChannel:
         """Return the channel of a new connection."""
@@ -49,23 +46,7 @@ class TlsListener:
 
     def context(self) -> ssl.SSLContext:
         """Return the context for a new connection."""
-        now = asyncio.get_running_loop().time()
-        if now - self._checked_at >= CHECK_SECONDS:
-            self._checked_at = now
-            self._read_changed_files()
-        return self._context
-
-    def _read_changed_files(self) -> None:
-        files = _stamps(self._security)
-        if files == self._files:
-            return
-        self._files = files
-        try:
-            self._context = server_context(self._security)
-        except ConfigError as error:
-            logger.error("the listener %s keeps its old certificates: %s", self._security.name, error)
-        else:
-            logger.info("the listener %s uses new certificates", self._security.name)
+        return self._contexts.current()
 
     def principal_of(self, tls: ssl.SSLObject) -> Principal:
         """Return who the client is by its certificate. With SASL, that alone says it."""
@@ -178,16 +159,3 @@ def openssl_name(name: str) -> str:
     cipher = cipher.replace("AES_", "AES").replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
     prefix = "" if exchange == "RSA" else f"{exchange}-"
     return f"{prefix}{cipher}".replace("_", "-")
-
-
-def _stamps(security: ListenerSecurity) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return what changes when the files of a listener are replaced or written."""
-    return tuple(_stamp(path) for path in (security.ssl_keystore_location, security.ssl_truststore_location))
-
-
-def _stamp(path: str | None) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat() if path is not None else None
-    except OSError:
-        return None
-    return (found.st_ino, found.st_size, found.st_mtime_ns) if found is not None else None
