@@ -74,4 +74,4 @@ class Rates:
 
     def _is_protected(self, listener: str) -> bool:
         """Whether brokers use this listener and clients another: clients must not keep brokers out."""
-        return len(self._listeners) > 1 and self._node.config.inter_broker_listener_name == listener
+        return len(self._listeners) > 1 and self._node.config.inter_broker_listener == listener

@@ -100,6 +100,8 @@ class Node:
         """Answers a request that another broker forwarded."""
         self.broker_epoch = -1
         """Of this broker in its cluster."""
+        self.check_config: Callable[[BrokerConfig], None] = lambda _: None
+        """Raises ConfigError if this broker could not use a new config."""
         self.on_config_change: Callable[[], None] = lambda: None
         # Topics are created, changed and deleted one after the other; clients ask for the same one at the same time.
         self.topics_lock = asyncio.Lock()

@@ -183,7 +183,8 @@ class BrokerServer:
     def _assemble(self, logs: LogManager) -> Node:
         metadata = Metadata(lambda topic: replication_settings(node.config, metadata.cluster_configs, topic.configs))
         node = Node(self.config, self._clock, metadata, logs, self._turn)
-        node.on_config_change = self._use_limits
+        node.check_config = self._check_certificates
+        node.on_config_change = self._config_changed
         node.on_quotas_change = self._use_rates
         self._rates = Rates(node)
         node.advertised = self._advertised
@@ -291,7 +292,10 @@ class BrokerServer:
             logger.warning("%s belongs to no known topic; it is renamed to end in -stray", log.directory.name)
             node.logs.set_aside(topic_partition)
 
-    def _use_limits(self) -> None:
+    def _config_changed(self) -> None:
+        config = self.node.config
+        for name, tls in self._tls.items():
+            tls.change(config.listener(name))
         for server in self._servers:
             server.limits = _limits(self.node.config)
         self._use_rates()
@@ -301,6 +305,10 @@ class BrokerServer:
         rates = self._rates if self._rates.are_limited else None
         for server in self._servers:
             server.rates = rates
+
+    def _check_certificates(self, config: BrokerConfig) -> None:
+        for name, tls in self._tls.items():
+            tls.check(config.listener(name))
 
     async def stop(self) -> None:
         """Stop serving, write checkpoints and unlock the data directory."""

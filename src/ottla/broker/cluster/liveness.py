@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from ottla.errors import OttlaError
 from ottla.metadata.values import Endpoint
-from ottla.net.client.sasl import authenticate
-from ottla.net.client.security import PLAINTEXT, Security
+from ottla.net.client.sasl import Sasl, authenticate
+from ottla.net.client.security import Security
 from ottla.protocol.apis import ApiKey, api
 from ottla.protocol.codec import Message, Struct, decode_response, encode_request
 from ottla.zookeeper.client import probe
@@ -38,7 +38,7 @@ class Watchdog:
         on_doubt: Callable[[], None],
         on_dead: OnDead,
         on_alive: Callable[[], None],
-        security: Security = PLAINTEXT,
+        security: Callable[[], Security] = Security,
     ) -> None:
         """``on_doubt`` is called when the connection breaks, ``on_dead`` again and again while the port refuses."""
         self._endpoint = endpoint
@@ -83,9 +83,10 @@ class Watchdog:
 
     async def _run(self) -> None:
         while True:
+            security = self._security()
             try:
                 reader, writer = await asyncio.open_connection(
-                    self._endpoint.host, self._endpoint.port, ssl=self._security.tls
+                    self._endpoint.host, self._endpoint.port, ssl=security.tls
                 )
             except ConnectionRefusedError:
                 await self._on_dead()
@@ -95,7 +96,7 @@ class Watchdog:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             try:
-                lifetime = await self._log_in(reader, writer)
+                lifetime = await self._log_in(security.sasl, reader, writer)
                 self._on_alive()
                 async with asyncio.timeout(lifetime):
                     await self._until_broken(reader, writer)
@@ -109,9 +110,11 @@ class Watchdog:
                 await self._on_dead()
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _log_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float | None:
+    async def _log_in(
+        self, sasl: Sasl | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> float | None:
         """Authenticate if the listener requires it. Return the seconds after which to begin again."""
-        if self._security.sasl is None:
+        if sasl is None:
             return None
 
         async def request(api_key: int, message: Message) -> Struct:
@@ -119,7 +122,7 @@ class Watchdog:
             writer.write(encode_request(api_key, version, 0, self._client_id, message))
             return decode_response(api_key, version, await _frame(reader))
 
-        lifetime = await authenticate(f"{self._endpoint.host}:{self._endpoint.port}", self._security.sasl, request)
+        lifetime = await authenticate(f"{self._endpoint.host}:{self._endpoint.port}", sasl, request)
         return lifetime * SESSION_PART / 1000 if lifetime else None
 
     async def _until_broken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -17,7 +17,7 @@ from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.in_sync import InSync
 from ottla.broker.cluster.joining import remember_life
 from ottla.broker.cluster.liveness import Watchdog
-from ottla.broker.cluster.peers import Peers, endpoint_of, security_between_brokers
+from ottla.broker.cluster.peers import Peers, endpoint_of
 from ottla.broker.cluster.requests import Requests
 from ottla.broker.node import Address, Node
 from ottla.metadata import MetadataRecord
@@ -320,7 +320,7 @@ class Cluster:
                 name = f"broker-{self._node.id}-watch"
                 self._watchdogs[broker_id] = (
                     broker,
-                    Watchdog(endpoint, name, doubt, died, alive, security_between_brokers(self._node.config)),
+                    Watchdog(endpoint, name, doubt, died, alive, self.peers.security.current),
                 )
 
     async def _broker_died(self, broker_id: int, epoch: int) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.config import BrokerConfig
+from ottla.broker.cluster.security import SecurityBetweenBrokers
 from ottla.errors import OttlaError
 from ottla.metadata.values import BrokerState, Endpoint
 from ottla.net.client.connection import Connection
-from ottla.net.client.sasl import Sasl
-from ottla.net.client.security import Security
 from ottla.protocol.codec import Message, Struct
 from ottla.types import Millis
 
@@ -27,6 +25,7 @@ class Peers:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.security = SecurityBetweenBrokers(node)
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Lock] = {}
 
@@ -69,7 +68,7 @@ class Peers:
                 client_id=f"broker-{self._node.id}-{purpose}",
                 request_timeout_ms=config.replica_socket_timeout_ms,
                 connect_timeout_ms=config.replica_socket_timeout_ms,
-                security=security_between_brokers(config),
+                security=self.security.current(),
             )
             self._connections[key] = connection
             return connection
@@ -79,16 +78,6 @@ class Peers:
         connections = list(self._connections.values())
         self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
-
-
-def security_between_brokers(config: BrokerConfig) -> Security:
-    """Return how this broker connects to the others: as the user in the JAAS config of their listener."""
-    listener = config.listener(config.inter_broker_listener)
-    if not listener.has_sasl:
-        return Security()
-    mechanism = config.sasl_mechanism_inter_broker_protocol
-    jaas = listener.for_mechanism(mechanism).jaas
-    return Security(sasl=Sasl(mechanism, jaas.username or "", jaas.password or ""))
 
 
 def endpoint_of(broker: BrokerState, name: str | None) -> Endpoint:

@@ -25,7 +25,7 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
         return None
     if config.ssl_context is not None:
         return _own_context(config.ssl_context)
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Since Python 3.13, authorities without a key usage are rejected by default. Those made for a Kafka cluster often
     # have none; Kafka's clients and older Pythons accept them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -44,9 +44,13 @@ def _own_context(context: object) -> ssl.SSLContext:
 
 
 def _load_authorities(context: ssl.SSLContext, config: ClientConfig) -> None:
+    """Trust the given authorities, or those of the system if none are given, as Kafka's clients do."""
+    path = config.ssl_cafile or config.ssl_truststore_location
+    if path is None and config.ssl_truststore_certificates is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     load_authorities(
         context,
-        config.ssl_cafile or config.ssl_truststore_location,
+        path,
         config.ssl_truststore_certificates,
         name="ssl.cafile" if config.ssl_cafile else "ssl.truststore.location",
         password=config.ssl_truststore_password,

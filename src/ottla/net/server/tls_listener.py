@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import socket
@@ -19,6 +20,7 @@ from ottla.net.stores import VERSIONS, load_authorities, load_key, load_key_text
 from ottla.security.principal_rules import PrincipalRules, distinguished_name
 from ottla.security.principals import ANONYMOUS, Principal
 
+logger = logging.getLogger("ottla.security")
 #: How long a client that was refused can read the reason.
 LINGER_SECONDS = 0.5
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -31,14 +33,31 @@ class TlsListener:
     def __init__(self, security: ListenerSecurity) -> None:
         self.scratch = bytearray(CHUNK)
         self._lingering: set[socket.socket] = set()
-        self.use(security)
+        self._asked_for = security
+        self._use(security)
 
-    def use(self, security: ListenerSecurity) -> None:
-        """Use these settings for new connections. If they cannot be used, the old ones stay."""
+    def _use(self, security: ListenerSecurity) -> None:
         files = (security.ssl_keystore_location, security.ssl_truststore_location)
-        contexts = Reloading(partial(server_context, security), files, f"the listener {security.name}")
+        self._contexts = Reloading(partial(server_context, security), files, f"the listener {security.name}")
+        self._has_sasl = security.has_sasl
         self._rules = PrincipalRules.parse(security.ssl_principal_mapping_rules)
-        self._security, self._contexts = security, contexts
+
+    def check(self, security: ListenerSecurity) -> None:
+        """Raise ConfigError if other settings could not be used."""
+        if security != self._asked_for:
+            server_context(security)
+
+    def change(self, security: ListenerSecurity) -> None:
+        """Use other settings for new connections. If they cannot be used, the old certificates stay."""
+        if security == self._asked_for:
+            return
+        self._asked_for = security
+        try:
+            self._use(security)
+        except ConfigError as error:
+            logger.error("the listener %s keeps its old certificates: %s", security.name, error)
+        else:
+            logger.info("the listener %s uses new certificates", security.name)
 
     def new_channel(self, sock: socket.socket) -> TlsChannel:
         """Return the channel of a new connection."""
@@ -50,7 +69,7 @@ class TlsListener:
 
     def principal_of(self, tls: ssl.SSLObject) -> Principal:
         """Return who the client is by its certificate. With SASL, that alone says it."""
-        certificate = None if self._security.has_sasl else tls.getpeercert()
+        certificate = None if self._has_sasl else tls.getpeercert()
         if not certificate:
             return ANONYMOUS
         subject = distinguished_name(certificate["subject"])  # type: ignore[arg-type]
