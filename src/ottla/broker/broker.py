@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from ottla.broker.secured import Secured
 from ottla.broker.server import BrokerServer
 from ottla.config import BrokerConfig
 from ottla.config.listeners import parse_address
@@ -22,6 +23,7 @@ from ottla.runtime.assignors import server_assignors
 from ottla.runtime.clock import Clock
 from ottla.runtime.loops import new_event_loop
 from ottla.runtime.temporary import make_temporary
+from ottla.security.acls import AclBinding
 
 
 class Broker:
@@ -34,6 +36,13 @@ class Broker:
     Without ``data_dir`` the data is temporary, in memory if the system supports it, and is deleted at the end. Port 0
     picks a free port. ``config`` takes Kafka's broker configs; keywords do too, with underscores:
     ``Broker(num_partitions=3)``. ``async with Broker() as broker:`` also works.
+
+    ``tls=True`` encrypts connections with a certificate made for this run; with ``tls="mutual"`` clients need one too.
+    ``users`` are names and passwords, and ``acls`` what they may do. `client_config` returns the settings of clients.
+
+    >>> with Broker(tls=True, users={"alice": "secret"}, acls=["alice read,write topic orders"]) as broker:
+    ...     broker.client_config("alice")["security.protocol"]
+    'SASL_SSL'
     """
 
     def __init__(
@@ -43,6 +52,9 @@ class Broker:
         listen: str = "127.0.0.1:0",
         config: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
+        tls: bool | Literal["mutual"] = False,
+        users: Mapping[str, str] | None = None,
+        acls: Sequence[str | AclBinding] | None = None,
         **configs: Any,
     ) -> None:
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -50,6 +62,7 @@ class Broker:
         self._values = {**(config or {}), **configs}
         self._listen = listen
         self._clock = clock
+        self._secured = Secured.of(tls, users, acls)
         # Checked here, so that a mistake is told where it was made.
         server_assignors(self._config(Path("unused")).group_consumer_assignors)
         self._server: BrokerServer | None = None
@@ -60,12 +73,16 @@ class Broker:
     def _config(self, data_dir: Path) -> BrokerConfig:
         names = {name.replace("_", ".") for name in self._values}
         values = dict(self._values)
-        if not names & {"listeners"}:
+        if "listeners" in names and self._secured != Secured():
+            raise ConfigError("tls, users and acls choose the listener. Leave listeners out, or configure all of it.")
+        if "listeners" not in names:
             try:
                 host, port = parse_address(self._listen)
             except ValueError as error:
                 raise ConfigError(f"listen: {error}") from None
-            values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+            values["listeners"] = f"{self._secured.protocol}://{f'[{host}]' if ':' in host else host}:{port}"
+            own = self._secured.broker_configs(host)
+            values |= {name: value for name, value in own.items() if name not in names}
         if not names & {"log.dirs", "log.dir"}:
             values["log.dirs"] = str(data_dir)
         if self._data_dir is None and "group.initial.rebalance.delay.ms" not in names:
@@ -101,6 +118,19 @@ class Broker:
     def metrics_address(self) -> tuple[str, int] | None:
         """The address that serves metrics, if ``ottla.metrics.listener`` is set."""
         return self._running().metrics_address
+
+    def client_config(self, user: str | None = None, library: str = "ottla") -> dict[str, Any]:
+        """Return the settings with which a client connects as a user.
+
+        ``library`` is ``ottla``, ``confluent-kafka``, ``kafka-python`` or ``aiokafka``. Without a user it is the
+        administrator, who may do everything. The settings are a dict for the constructors of ottla and confluent-kafka,
+        and keywords for the others: ``KafkaProducer(**broker.client_config("alice", "kafka-python"))``.
+
+        >>> with Broker(users={"alice": "secret"}) as broker:
+        ...     broker.client_config("alice")["sasl.username"]
+        'alice'
+        """
+        return self._secured.client_config(user, library, self.bootstrap_servers)
 
     def _running(self) -> BrokerServer:
         if self._server is None:
@@ -140,7 +170,9 @@ class Broker:
     def _run(self, config: BrokerConfig, started: _Result) -> None:
         loop = self._loop = new_event_loop()
         asyncio.set_event_loop(loop)
-        server = BrokerServer(config, clock=self._clock, durable_metadata=self._temporary is None)
+        server = BrokerServer(
+            config, clock=self._clock, durable_metadata=self._temporary is None, prepare=self._secured.prepare
+        )
         try:
             loop.run_until_complete(server.start())
         except BaseException as error:

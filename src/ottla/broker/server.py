@@ -63,8 +63,17 @@ class BrokerServer:
     ``durable_metadata=False`` skips the fsync of topics and configs, for brokers with temporary data.
     """
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, durable_metadata: bool = True) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        durable_metadata: bool = True,
+        prepare: Callable[[Node], Awaitable[None]] | None = None,
+    ) -> None:
+        """``prepare`` runs before the first client is served."""
         self.config = config
+        self._prepare = prepare
         self._clock = clock or SystemClock()
         self._durable_metadata = durable_metadata
         self._node: Node | None = None
@@ -140,6 +149,8 @@ class BrokerServer:
         # Most coordinators are loaded at once. Clients that were connected before need not be told to wait.
         await node.groups.shards.settle(LOADING_SECONDS)
         await node.transactions.shards.settle(LOADING_SECONDS)
+        if self._prepare is not None:
+            await self._prepare(node)
         for server in self._servers:
             server.serve()
 
