@@ -137,6 +137,7 @@ compat-postgres: setup ## the jdbc sink on Postgres, SQLite, H2 and, if installe
 reference: setup ## generate docs/reference
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
 	$(BIN)/python -m ottla.cli.reference > docs/reference/commands.md
+	$(BIN)/python -m ottla.security.reference > docs/reference/permissions.md
 
 clean: ## remove everything that the targets create
 	rm -rf .venv .venv-* build dist src/*.egg-info run-output spark-warehouse metastore_db derby.log benchmarks/results .mypy_cache .pytest_cache .ruff_cache .hypothesis

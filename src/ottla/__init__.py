@@ -41,10 +41,13 @@ if TYPE_CHECKING:
     from ottla.producing.errors import DeliveryTimeout, MetadataTimeout
     from ottla.producing.partitioning import Partitioner
     from ottla.producing.values import RecordMetadata
+    from ottla.security.acls import AclBinding, AclFilter
     from ottla.types import TopicPartition
 
 __version__ = "0.1.0"
 __all__ = [
+    "AclBinding",
+    "AclFilter",
     "Admin",
     "Assignor",
     "Broker",
@@ -83,6 +86,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AclBinding": "ottla.security.acls",
+    "AclFilter": "ottla.security.acls",
     "Admin": "ottla.clients.admin.blocking",
     "Assignor": "ottla.assignors",
     "Broker": "ottla.broker.broker",

@@ -12,6 +12,8 @@ from ottla import aio, serializers
 
 def test_public_names_are_these() -> None:
     assert ottla.__all__ == [
+        "AclBinding",
+        "AclFilter",
         "Admin",
         "Assignor",
         "Broker",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.protocol.codec import Struct
-from ottla.security.acls import AclFilter, Operation, PatternType, Permission, ResourceType
+from ottla.security.acls import AclFilter
 
 
 def filter_of(asked: Struct) -> AclFilter:
     """Return the filter of DescribeAcls, or one of DeleteAcls."""
     return AclFilter(
-        ResourceType(asked.resource_type_filter),
+        asked.resource_type_filter,
         asked.resource_name_filter,
-        PatternType(asked.pattern_type_filter),
+        asked.pattern_type_filter,
         asked.principal_filter,
         asked.host_filter,
-        Operation(asked.operation),
-        Permission(asked.permission_type),
+        asked.operation,
+        asked.permission_type,
     )
 
 

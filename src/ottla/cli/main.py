@@ -31,6 +31,7 @@ _COMMANDS = {
     "consume": "print the records of a topic, and wait for more",
     "groups": "list, describe, explain, reset and delete consumer groups",
     "users": "list, add and remove users, change passwords",
+    "acls": "add, list and remove permissions, test and explain what a principal may do",
     "transactions": "list and describe transactions, find and abort hanging ones",
     "quotas": "list, set and remove limits of users, client ids and addresses",
     "offsets": "show the contents of __consumer_offsets",

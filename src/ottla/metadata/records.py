@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from ottla.metadata.values import Endpoint, PartitionState
-from ottla.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from ottla.security.acls import AclBinding
 from ottla.security.quotas import Entity
 from ottla.types import Millis
 
@@ -241,16 +241,7 @@ def from_json(value: dict[str, Any]) -> MetadataRecord:
     if "listeners" in values:
         values["listeners"] = tuple(Endpoint(*each) for each in values["listeners"])
     if "binding" in values:
-        kind, name, pattern, principal, host, operation, permission = values["binding"]
-        values["binding"] = AclBinding(
-            ResourceType(kind),
-            name,
-            PatternType(pattern),
-            principal,
-            host,
-            Operation(operation),
-            Permission(permission),
-        )
+        values["binding"] = AclBinding(*values["binding"])
     record: MetadataRecord = _TYPES[value["type"]](**values)
     return record
 

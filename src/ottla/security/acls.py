@@ -9,9 +9,10 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 from ottla.security.principals import parse_principal
+from ottla.suggestions import nearest
 
 WILDCARD = "*"
 """As the name of a literal pattern: every resource. As a host: every host."""
@@ -37,6 +38,25 @@ class _Named(IntEnum):
         'DescribeConfigs'
         """
         return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @classmethod
+    def of(cls, given: str | int) -> Self:
+        """Return the member of a number or a name, in any case. Raise ValueError for a name that is none.
+
+        >>> Operation.of("describe-configs"), ResourceType.of(2)
+        (<Operation.DESCRIBE_CONFIGS: 10>, <ResourceType.TOPIC: 2>)
+        """
+        if not isinstance(given, str):
+            return cls(given)
+        names = {each.name.replace("_", "").lower(): each for each in cls}
+        found = names.get(given.replace("_", "").replace("-", "").lower())
+        if found is None:
+            what = cls.__name__.replace("Type", " type").lower()
+            titles = {each.title.lower(): each.title for each in cls}
+            near = nearest(given.lower(), titles)
+            hint = f"did you mean {titles[near]}?" if near else f"use one of {', '.join(e.title for e in cls if e)}"
+            raise ValueError(f"{given!r} is no {what}; {hint}")
+        return found
 
 
 class Operation(_Named):
@@ -119,20 +139,46 @@ IMPLIED: dict[Operation, frozenset[Operation]] = {
 }
 
 
-class AclBinding(NamedTuple):
+class _AclBinding(NamedTuple):
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+
+class AclBinding(_AclBinding):
     """One rule: allow or deny a principal an operation on the resources of a pattern, from some hosts.
 
-    >>> print(AclBinding(ResourceType.TOPIC, "orders", principal="User:etl", operation=Operation.READ))
+    >>> print(AclBinding("topic", "orders", principal="User:etl", operation="read"))
     allow User:etl Read on topic orders from every host
     """
 
-    resource_type: ResourceType
-    resource_name: str
-    pattern_type: PatternType = PatternType.LITERAL
-    principal: str = EVERYONE
-    host: str = WILDCARD
-    operation: Operation = Operation.ALL
-    permission: Permission = Permission.ALLOW
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        resource_type: ResourceType | str,
+        resource_name: str,
+        pattern_type: PatternType | str = PatternType.LITERAL,
+        principal: str = EVERYONE,
+        host: str = WILDCARD,
+        operation: Operation | str = Operation.ALL,
+        permission: Permission | str = Permission.ALLOW,
+    ) -> Self:
+        """Types, operations and permissions may be names, in any case."""
+        return super().__new__(
+            cls,
+            ResourceType.of(resource_type),
+            resource_name,
+            PatternType.of(pattern_type),
+            principal,
+            host,
+            Operation.of(operation),
+            Permission.of(permission),
+        )
 
     def __str__(self) -> str:
         hosts = "every host" if self.host == WILDCARD else self.host
@@ -148,21 +194,46 @@ class AclBinding(NamedTuple):
         return resource_text(self.resource_type, self.resource_name, self.pattern_type)
 
 
-class AclFilter(NamedTuple):
+class _AclFilter(NamedTuple):
+    resource_type: ResourceType
+    resource_name: str | None
+    pattern_type: PatternType
+    principal: str | None
+    host: str | None
+    operation: Operation
+    permission: Permission
+
+
+class AclFilter(_AclFilter):
     """Selects rules. None and ANY match everything, as in Kafka.
 
-    >>> orders = AclBinding(ResourceType.TOPIC, "ord", PatternType.PREFIXED)
-    >>> AclFilter(ResourceType.TOPIC, "orders", PatternType.MATCH).matches(orders)
+    >>> AclFilter("topic", "orders", "match").matches(AclBinding("topic", "ord", "prefixed"))
     True
     """
 
-    resource_type: ResourceType = ResourceType.ANY
-    resource_name: str | None = None
-    pattern_type: PatternType = PatternType.ANY
-    principal: str | None = None
-    host: str | None = None
-    operation: Operation = Operation.ANY
-    permission: Permission = Permission.ANY
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        resource_type: ResourceType | str = ResourceType.ANY,
+        resource_name: str | None = None,
+        pattern_type: PatternType | str = PatternType.ANY,
+        principal: str | None = None,
+        host: str | None = None,
+        operation: Operation | str = Operation.ANY,
+        permission: Permission | str = Permission.ANY,
+    ) -> Self:
+        """Types, operations and permissions may be names, in any case."""
+        return super().__new__(
+            cls,
+            ResourceType.of(resource_type),
+            resource_name,
+            PatternType.of(pattern_type),
+            principal,
+            host,
+            Operation.of(operation),
+            Permission.of(permission),
+        )
 
     def matches(self, binding: AclBinding) -> bool:
         """Whether a rule is selected. With MATCH all rules that apply to the named resource are."""

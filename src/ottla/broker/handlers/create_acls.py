@@ -8,7 +8,7 @@ from ottla.broker.node import Call, Node
 from ottla.metadata.acls import create_acls
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
-from ottla.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from ottla.security.acls import AclBinding
 
 API = ApiKey.CREATE_ACLS
 TO_CONTROLLER = True
@@ -36,11 +36,11 @@ def _result(error: errors.KafkaError | None) -> Message:
 
 def _binding(creation: Struct) -> AclBinding:
     return AclBinding(
-        ResourceType(creation.resource_type),
+        creation.resource_type,
         creation.resource_name,
-        PatternType(creation.resource_pattern_type),
+        creation.resource_pattern_type,
         creation.principal,
         creation.host,
-        Operation(creation.operation),
-        Permission(creation.permission_type),
+        creation.operation,
+        creation.permission_type,
     )

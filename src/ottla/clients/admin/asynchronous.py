@@ -16,9 +16,9 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from ottla.clients.admin import acls, descriptions, group_offsets, groups, quotas, topics, users
 from ottla.clients.admin import brokers as admin_cluster
 from ottla.clients.admin import checks as checks
-from ottla.clients.admin import descriptions, group_offsets, groups, quotas, topics, users
 from ottla.clients.admin.groups import GroupDescription, ListedGroup, MemberToRemove
 from ottla.clients.admin.quotas import QuotaEntity
 from ottla.clients.admin.users import UserCredential
@@ -46,6 +46,7 @@ from ottla.clients.cluster.cluster import Cluster, Send
 from ottla.config.admin import AdminConfig
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import KafkaError, RequestTimedOut
+from ottla.security.acls import AclBinding, AclFilter
 from ottla.security.scram import MIN_ITERATIONS
 from ottla.types import BrokerId, Millis, TopicPartition, whole
 
@@ -432,6 +433,37 @@ class AsyncAdmin:
         kinds, count = users.checked_mechanisms(mechanisms), users.checked_iterations(iterations)
         work = users.alter_users(self.cluster, wanted, kinds, count)
         return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    # ACLs.
+
+    async def create_acls(
+        self,
+        bindings: Iterable[AclBinding] | AclBinding,
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[AclBinding, None]:
+        """Add rules, such as ``AclBinding("topic", "orders", principal="User:etl", operation="read")``."""
+        wanted = list(dict.fromkeys(checks.several(bindings, acls.binding, "ACLs", AclBinding)))
+        return _settled(await self._within(timeout_ms, acls.create_acls(self.cluster, wanted)), raise_errors)
+
+    async def describe_acls(
+        self, selected: AclFilter | None = None, *, timeout_ms: Millis | None = None
+    ) -> list[AclBinding]:
+        """Return all rules, or those that a filter selects."""
+        wanted = AclFilter() if selected is None else acls.acl_filter(selected)
+        return await self._within(timeout_ms, acls.describe_acls(self.cluster, wanted))
+
+    async def delete_acls(
+        self,
+        filters: Iterable[AclFilter | AclBinding] | AclFilter | AclBinding,
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[AclFilter, list[AclBinding]]:
+        """Remove the rules that filters select; returns them for each filter. A rule selects itself."""
+        wanted = list(dict.fromkeys(checks.several(filters, acls.acl_filter, "filters", AclFilter, AclBinding)))
+        return _settled(await self._within(timeout_ms, acls.delete_acls(self.cluster, wanted)), raise_errors)
 
     # Helpers.
 
