@@ -12,8 +12,8 @@ from typing import Any
 
 import jwt
 import pytest
+from tests.issuers import Issuer, unsigned
 from tests.unit.broker.sasl_wire import SaslBroker, handshake, log_in, sasl_broker, say, until, works
-from tests.unit.broker.tokens import Issuer, unsigned
 from tests.unit.broker.wire import Wire
 
 from ottla.broker.authentication import jwks
