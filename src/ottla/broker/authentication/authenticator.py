@@ -35,7 +35,7 @@ class Authenticator:
 
     __slots__ = (
         "_asked_versions", "_began_at", "_conversation", "_ends_at", "_has_headers", "_listener",
-        "_mechanism", "_principal", "_wrong_mechanism",
+        "_mechanism", "_principal", "_problem", "_wrong_mechanism",
     )  # fmt: skip
 
     def __init__(self, listener: SaslListener, connection: Connection) -> None:
@@ -44,6 +44,8 @@ class Authenticator:
         self._conversation: Conversation | None = None
         self._has_headers = False
         self._mechanism = ""
+        self._problem = ""
+        """Why the client will be refused."""
         self._wrong_mechanism = ""
         """What the client has asked for instead of its mechanism, when it authenticates again."""
         self._principal: Principal | None = None
@@ -96,7 +98,9 @@ class Authenticator:
     def _authenticate(self, connection: Connection, frame: memoryview) -> Handled:
         header = _header(frame)
         if header.api_key != ApiKey.SASL_AUTHENTICATE:
-            raise CloseConnection(f"a request of the API {header.api_key} in the middle of an authentication")
+            # Some clients do not understand what the broker says.
+            problem = self._problem or f"a request of the API {header.api_key} in the middle of it"
+            raise CloseConnection(f"authentication with {self._mechanism} failed: {problem}")
         return self._hear(connection, bytes(_body(frame, header).auth_bytes), header)
 
     def _hear(self, connection: Connection, message: bytes, header: RequestHeader | None) -> Handled:
@@ -122,6 +126,7 @@ class Authenticator:
             return await self._failed(header, error)
 
     def _said(self, connection: Connection, step: Step, header: RequestHeader | None) -> Answer:
+        self._problem = step.problem
         lifetime: Millis = 0
         if step.login is not None:
             lifetime = self._authenticated(connection, step.login)
@@ -144,7 +149,7 @@ class Authenticator:
             answer = _answer(
                 header, {"error_code": SaslAuthenticationFailed.code, "error_message": why, "auth_bytes": b""}
             )
-        return self._refused(answer, f"{what} with {self._mechanism} failed: {error}")
+        return self._refused(answer, f"{what} with {self._mechanism} failed: {self._problem or error}")
 
     async def _refused(self, answer: Buffer | None, why: str) -> Answer:
         """Answer and disconnect a fixed time after the request, so that the time of the answer tells nothing."""

@@ -21,6 +21,8 @@ class Step(NamedTuple):
 
     say: bytes
     login: Login | None = None
+    problem: str = ""
+    """Why the client will be refused, if the mechanism tells it so before the end."""
 
 
 Conversation: TypeAlias = Callable[[bytes], Step | Awaitable[Step]]

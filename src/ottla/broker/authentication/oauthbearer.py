@@ -39,7 +39,7 @@ class OAuthBearer:
                 login = await self._validate(token)
             except InvalidToken as problem:
                 refusal.append(json.dumps({"status": "invalid_token", "error_description": str(problem)}))
-                return Step(refusal[0].encode())
+                return Step(refusal[0].encode(), problem=str(problem))
             if authorization not in ("", login.name):
                 raise SaslAuthenticationFailed(
                     "Authentication failed: Client requested an authorization id that is different from the token's "
