@@ -8,19 +8,23 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from ottla.broker.faults import Faults
 from ottla.broker.secured import Secured
 from ottla.broker.server import BrokerServer
+from ottla.broker.snapshots import Snapshot
+from ottla.broker.views import Groups, Topics
 from ottla.config import BrokerConfig
 from ottla.config.listeners import parse_address
 from ottla.config.secrets import resolved
 from ottla.errors import ConfigError, OttlaError
 from ottla.runtime.assignors import server_assignors
-from ottla.runtime.clock import Clock
+from ottla.runtime.clock import Clock, ManualClock, SystemClock
 from ottla.runtime.loops import new_event_loop
 from ottla.runtime.temporary import make_temporary
 from ottla.security.acls import AclBinding
@@ -35,7 +39,8 @@ class Broker:
 
     Without ``data_dir`` the data is temporary, in memory if the system supports it, and is deleted at the end. Port 0
     picks a free port. ``config`` takes Kafka's broker configs; keywords do too, with underscores:
-    ``Broker(num_partitions=3)``. ``async with Broker() as broker:`` also works.
+    ``Broker(num_partitions=3)``. ``async with Broker() as broker:`` also works. For tests there are `faults`, `topics`,
+    `groups` and `snapshot`, and ``clock="manual"`` for a clock that moves on request.
 
     ``tls=True`` encrypts connections with a certificate made for this run; with ``tls="mutual"`` clients need one too.
     ``users`` are names and passwords, and ``acls`` what they may do. `client_config` returns the settings of clients.
@@ -51,7 +56,8 @@ class Broker:
         *,
         listen: str = "127.0.0.1:0",
         config: Mapping[str, Any] | None = None,
-        clock: Clock | None = None,
+        clock: Clock | Literal["manual"] | None = None,
+        from_snapshot: Snapshot | str | Path | None = None,
         tls: bool | Literal["mutual"] = False,
         users: Mapping[str, str] | None = None,
         acls: Sequence[str | AclBinding] | None = None,
@@ -61,7 +67,8 @@ class Broker:
         self._temporary: Path | None = None
         self._values = {**(config or {}), **configs}
         self._listen = listen
-        self._clock = clock
+        self._clock = ManualClock(SystemClock().now()) if clock == "manual" else clock
+        self._snapshot = None if from_snapshot is None else Snapshot.given(from_snapshot)
         self._secured = Secured.of(tls, users, acls)
         # Checked here, so that a mistake is told where it was made.
         server_assignors(self._config(Path("unused")).group_consumer_assignors)
@@ -137,6 +144,70 @@ class Broker:
             raise OttlaError("the broker is not running: start it with `with Broker() as broker:` or broker.start()")
         return self._server
 
+    # ── for tests ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def faults(self) -> Faults:
+        """Faults for the requests of clients: ``with broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER"):``."""
+        return Faults(lambda: [self._control])
+
+    @property
+    def faults_address(self) -> tuple[str, int] | None:
+        """The address that takes orders for faults over HTTP, if ``ottla.faults.listener`` is set."""
+        return self._running().faults_address
+
+    @property
+    def clock(self) -> Any:
+        """The clock of the broker: ``broker.clock.advance(hours=1)`` with ``Broker(clock="manual")``."""
+        return self._running().clock
+
+    @property
+    def topics(self) -> Topics:
+        """The topics and what is in them: ``broker.topics["orders"].records()``."""
+        return Topics(self._on_loop)
+
+    @property
+    def groups(self) -> Groups:
+        """The groups: ``broker.groups["billing"].lag``."""
+        return Groups(self._on_loop)
+
+    def snapshot(self, path: str | Path | None = None) -> Snapshot:
+        """Copy all topics, records, groups and users, to start other brokers from: ``Broker(from_snapshot=...)``.
+
+        The broker is stopped for the copy and started again on the same port. With a path, the copy is a directory
+        that stays; otherwise it is deleted with the returned object.
+        """
+        server = self._running()
+        port, source = server.port, Path(server.config.data_dirs[0])
+        if len(server.config.data_dirs) > 1:
+            raise OttlaError("a snapshot needs a broker with one data directory (log.dirs)")
+        with self._lock:
+            self._end()
+            try:
+                taken = Snapshot.copy(source, None if path is None else Path(path))
+            finally:
+                self._begin(source, port)
+        return taken
+
+    def _on_loop(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a function of `inspection` on the broker's event loop and return its result."""
+        node = self._running().node
+
+        async def call() -> Any:
+            return function(node, *args, **options)
+
+        return self._call(call())
+
+    def _control(self, operation: str, values: Mapping[str, Any]) -> Any:
+        return self._call(self._running().control.run(operation, values))
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _time_passed(self) -> None:
+        self._call(self._running().time_passed())
+
     # ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> Self:
@@ -144,28 +215,45 @@ class Broker:
         with self._lock:
             if self._thread is not None:
                 raise OttlaError("the broker is already running")
-            config = self._config(self._data_dir or self._make_temporary())
-            started: _Result = _Result()
-            self._thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
-            self._thread.start()
-            error = started.wait()
-            if error is not None:
-                self._thread.join()
-                self._thread = None
-                self._remove_temporary()
-                raise error
+            directory = self._data_dir or self._make_temporary()
+            if self._snapshot is not None:
+                self._snapshot.restore(directory)
+            self._begin(directory, None)
         return self
+
+    def _begin(self, directory: Path, port: int | None) -> None:
+        """Start the thread, on a certain port if the broker was only interrupted."""
+        config = self._config(directory)
+        if port is not None:
+            config = replace(config, listeners=(config.listeners[0]._replace(port=port), *config.listeners[1:]))
+        started: _Result = _Result()
+        self._thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
+        self._thread.start()
+        error = started.wait()
+        if error is not None:
+            self._thread.join()
+            self._thread = None
+            self._remove_temporary()
+            raise error
+        if isinstance(self._clock, ManualClock):
+            self._clock.listeners.append(self._time_passed)
 
     def stop(self) -> None:
         """Stop the broker and remove temporary data. Does nothing if it is not running."""
         with self._lock:
             if self._thread is None:
                 return
-            assert self._loop is not None
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._thread = self._loop = self._server = None
+            self._end()
             self._remove_temporary()
+
+    def _end(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        if isinstance(self._clock, ManualClock):
+            self._clock.listeners.remove(self._time_passed)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._thread = self._loop = self._server = None
 
     def _run(self, config: BrokerConfig, started: _Result) -> None:
         loop = self._loop = new_event_loop()

@@ -20,6 +20,8 @@ from ottla.broker.configs import replication_settings, use_dynamic_configs
 from ottla.broker.connection_rates import Rates
 from ottla.broker.controller import FileController
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.faults.control import Control
+from ottla.broker.faults.http import ControlServer, serve_control
 from ottla.broker.groups import Groups
 from ottla.broker.node import Node
 from ottla.broker.quotas import use_quotas
@@ -74,7 +76,7 @@ class BrokerServer:
         """``prepare`` runs before the first client is served."""
         self.config = config
         self._prepare = prepare
-        self._clock = clock or SystemClock()
+        self.clock = self._clock = clock or SystemClock()
         self._durable_metadata = durable_metadata
         self._node: Node | None = None
         self._logs: LogManager | None = None
@@ -85,6 +87,9 @@ class BrokerServer:
         self._tls: dict[str, TlsListener] = {}
         """The certificates of the listeners with TLS."""
         self._metrics_server: MetricsServer | None = None
+        self.control = Control(self)
+        """Injects faults, for tests."""
+        self._control_server: ControlServer | None = None
         self._turn = Turn()
         self._deleted: set[UUID] = set()
         """Topics that the journal deletes. A crash may have left their files."""
@@ -122,6 +127,11 @@ class BrokerServer:
             return None
         return parse_address(self.config.ottla_metrics_listener)[0], self._metrics_server.port
 
+    @property
+    def faults_address(self) -> tuple[str, int] | None:
+        """The address that takes orders for faults, if there is one."""
+        return None if self._control_server is None else self._control_server.address
+
     async def start(self) -> None:
         """Lock the data directory, recover its logs and start to serve. Raises OttlaError if that fails."""
         try:
@@ -146,6 +156,8 @@ class BrokerServer:
         self._logs.start_background(asyncio.get_running_loop())
         if self.config.ottla_metrics_listener:
             await self._serve_metrics(node, self.config.ottla_metrics_listener)
+        if self.config.ottla_faults_listener:
+            self._control_server = await serve_control(self.control, self.config.ottla_faults_listener)
         # Most coordinators are loaded at once. Clients that were connected before need not be told to wait.
         await node.groups.shards.settle(LOADING_SECONDS)
         await node.transactions.shards.settle(LOADING_SECONDS)
@@ -182,7 +194,7 @@ class BrokerServer:
         for listener in self.config.listeners:
             security = self.config.listener(listener.name)
             if security.has_sasl:
-                sasl = self._sasl[listener.name] = SaslListener(node, security, self._dispatcher.handle, secret)
+                sasl = self._sasl[listener.name] = SaslListener(node, security, self._handle, secret)
                 await sasl.open()
 
     def _admit(self, connection: Connection) -> None:
@@ -190,6 +202,18 @@ class BrokerServer:
 
     def _handle(self, connection: Connection, frame: memoryview) -> Answer | Later | Awaitable[Answer]:
         return self._dispatcher.handle(connection, frame)
+
+    def inject(self, dispatcher: Dispatcher | None) -> None:
+        """Let another dispatcher handle requests, which injects faults; None for the broker's own again."""
+        self._dispatcher = dispatcher or self._own_dispatcher
+
+    async def time_passed(self) -> None:
+        """Do everything that is due now, because a manual clock has moved."""
+        node = self.node
+        for shards in (node.groups.shards, node.transactions.shards):
+            for shard in shards.here():
+                shard.runner.time()
+        await node.logs.catch_up()
 
     def _assemble(self, logs: LogManager) -> Node:
         metadata = Metadata(lambda topic: replication_settings(node.config, metadata.cluster_configs, topic.configs))
@@ -202,7 +226,7 @@ class BrokerServer:
         node.authorizer = new_authorizer(node)
         node.groups = Groups(node)
         node.transactions = Transactions(node)
-        self._dispatcher = Dispatcher(node)
+        self._dispatcher = self._own_dispatcher = Dispatcher(node)
         node.forwarded = self._dispatcher.forwarded
         logs.high_watermark = node.high_watermark
         if self.config.is_clustered or len(logs.data_dirs) > 1:
@@ -329,6 +353,9 @@ class BrokerServer:
         if self._metrics_server is not None:
             await self._metrics_server.stop()
             self._metrics_server = None
+        if self._control_server is not None:
+            await self._control_server.stop()
+            self._control_server = None
         node = self._node
         if node is not None and node.cluster is not None and clean:
             await node.cluster.leave()

@@ -361,6 +361,11 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
         "The host:port that serves GET /metrics (for Prometheus) and GET /healthz. Off if not set.",
         Check("an address such as 127.0.0.1:9090", _is_address),
     )
+    ottla_faults_listener: str | None = string(
+        None,
+        "For tests only: the host:port of an HTTP server that lets anybody inject faults. Off if not set.",
+        Check("an address such as 127.0.0.1:9090", _is_address),
+    )
     ottla_request_receive_timeout_ms: int = int32(
         30_000, "Close a connection that leaves a request half sent for this long.", at_least(1)
     )

@@ -16,6 +16,7 @@ from typing import Any
 
 from ottla import errors
 from ottla.assignors import Assignor
+from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic.group import ClassicGroup
@@ -304,6 +305,26 @@ class Coordinator(Machine[Record]):
         if group is None:
             raise errors.GroupIdNotFound(f"Group {group_id} not found.")
         return group
+
+    # ── for tests ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def force_rebalance(self, group_id: str, reason: str, *, now: Millis) -> Outcome[Record, None]:
+        """Make a group rebalance, as a change of its topics would."""
+        fx = Effects(now=now)
+        trigger = r.Trigger(history.TOPIC_METADATA_CHANGED, now, None, reason)
+        self._group(group_id).force_rebalance(trigger, fx)
+        return fx.outcome(None)
+
+    def expire_sessions(
+        self, group_id: str, member_ids: Collection[str] | None, *, now: Millis
+    ) -> Outcome[Record, tuple[str, ...]]:
+        """End the sessions of some members, or of all, as if nothing had been heard of them. Return who they were."""
+        fx = Effects(now=now)
+        group = self._group(group_id)
+        known = [each for each in group.member_ids if member_ids is None or each in member_ids]
+        for member_id in known:
+            group.expire_session(member_id, fx)
+        return fx.outcome(tuple(known))
 
     # ── timers and other events ───────────────────────────────────────────────────────────────────────────────────
 

@@ -82,6 +82,15 @@ class Group(Protocol):
     def offset_expiry(self, fx: Effects) -> IsExpired | None:
         """Return a function that tells whether an offset has expired, or None if no offset can expire now."""
 
+    # ── for tests ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def member_ids(self) -> tuple[str, ...]: ...
+
+    def force_rebalance(self, trigger: r.Trigger, fx: Effects) -> None: ...
+
+    def expire_session(self, member_id: str, fx: Effects) -> None: ...
+
     # ── the life of the group ─────────────────────────────────────────────────────────────────────────────────────
 
     def fire(self, key: tuple[Hashable, ...], fx: Effects) -> None:

@@ -42,6 +42,7 @@ class Background:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._woken = asyncio.Event()
+        self._turning = asyncio.Lock()
         self._cleaner = Cleaner(manager)
         self._tasks: list[asyncio.Task[None]] = []
         config = manager.broker_config
@@ -78,7 +79,7 @@ class Background:
     async def _run(self) -> None:
         while True:
             try:
-                await self._turn()
+                await self.turn()
             except Exception:
                 _LOGGER.exception("background work on the logs failed; retrying")
             await self._wait()
@@ -92,6 +93,11 @@ class Background:
                     await self._cleaner.run()
                 except Exception:
                     _LOGGER.exception("compaction failed; retrying")
+
+    async def turn(self) -> None:
+        """Do what is due now."""
+        async with self._turning:
+            await self._turn()
 
     async def _turn(self) -> None:
         now = self._manager.clock.now()

@@ -413,6 +413,15 @@ class LogManager:
         self._background = Background(self)
         self._background.start(loop)
 
+    async def catch_up(self) -> None:
+        """Do the background work that is due now, because a manual clock has moved."""
+        if self._background is not None:
+            await self._background.turn()
+
+    def fill_disks(self, full: bool) -> None:
+        """For tests: let every append fail, or succeed again."""
+        self._cache.is_disk_full = full
+
     async def stop_background(self) -> None:
         if self._background is not None:
             await self._background.stop()

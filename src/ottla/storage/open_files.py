@@ -40,10 +40,12 @@ class Holder(Protocol):
 class FileCache:
     """Keeps at most `capacity` files open for their holders."""
 
-    __slots__ = ("_lock", "_ring", "capacity")
+    __slots__ = ("_lock", "_ring", "capacity", "is_disk_full")
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity if capacity is not None else default_capacity()
+        self.is_disk_full = False
+        """Set by tests: nothing can be written."""
         self._ring: dict[Holder, None] = {}
         self._lock = threading.Lock()
 

@@ -6,6 +6,7 @@ only after their CRCs were checked (see verification.py).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -144,6 +145,8 @@ class Segment:
         file = self.open()
         position = self.size
         try:
+            if self._cache.is_disk_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             write_all(file.fd, data, position)
         except OSError as error:
             self._cut_partial_write(file.fd, position)

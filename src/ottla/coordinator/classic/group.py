@@ -393,6 +393,20 @@ class ClassicGroup:
             self.rebalance.remove(member, fx)
             self.rebalance.after_removal([r.Trigger(history.SESSION_EXPIRED, fx.now, member.who)], fx)
 
+    @property
+    def member_ids(self) -> tuple[str, ...]:
+        return tuple(self.members)
+
+    def force_rebalance(self, trigger: r.Trigger, fx: Effects) -> None:
+        if self.members:
+            self.rebalance.request(trigger, fx)
+
+    def expire_session(self, member_id: str, fx: Effects) -> None:
+        session = self.sessions.by_member.get(member_id)
+        if session is not None:
+            session.deadline = fx.now
+            self._session_timer(member_id, fx)
+
     # ── the life of the group ─────────────────────────────────────────────────────────────────────────────────────
 
     def replay(self, value: r.GroupMetadataValue) -> None:

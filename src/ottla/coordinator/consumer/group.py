@@ -379,6 +379,19 @@ class ConsumerGroup:
         if any(map(self.is_subscribed, names)):
             self.known_topics.changed()
 
+    @property
+    def member_ids(self) -> tuple[str, ...]:
+        return tuple(self.logged.members)
+
+    def force_rebalance(self, trigger: r.Trigger, fx: Effects) -> None:
+        if self.logged.members:
+            self.writer.epoch(self.logged.group_epoch + 1, self.logged.metadata_hash, fx)
+            self.history.trigger(trigger)
+            self.history.tell(self.logged.group_epoch + 1, self.logged.target, fx)
+
+    def expire_session(self, member_id: str, fx: Effects) -> None:
+        self.fence([self.logged.members[member_id]], history.SESSION_EXPIRED, fx)
+
     # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def replay(self, key: Any, value: Any) -> None:

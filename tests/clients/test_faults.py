@@ -1,0 +1,288 @@
+"""``broker.faults``: what each fault does to real clients."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+import pytest
+
+from compat.waiting import until
+from ottla import Admin, Broker, Consumer, KafkaError, NewTopic, OttlaError, Producer, errors
+from ottla.broker.faults import Faults
+from ottla.broker.faults.rules import WrongFault
+
+from .consumer_scenes import Log, poll_until
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(ottla_faults_listener="127.0.0.1:0", group_consumer_min_session_timeout_ms=100) as one:
+        with Admin(bootstrap_servers=one.bootstrap_servers) as admin:
+            admin.create_topics(NewTopic(TOPIC, num_partitions=1))
+        yield one
+
+
+@pytest.fixture
+def producer(broker: Broker) -> Iterator[Producer]:
+    with Producer(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=5, linger_ms=0) as one:
+        yield one
+
+
+def values(broker: Broker) -> list[bytes | None]:
+    return broker.topics[TOPIC].values()
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_producer_survives_errors_that_pass(broker: Broker, producer: Producer) -> None:
+    with broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=3) as fault:
+        assert producer.send(TOPIC, b"1").get(20).offset == 0
+        assert fault.hits == 3
+    assert fault.hits == 3, "it can be asked after the block too"
+    assert values(broker) == [b"1"]
+
+
+def test_an_error_that_does_not_pass_reaches_the_caller(broker: Broker, producer: Producer) -> None:
+    with (
+        broker.faults.fail("Produce", errors.TopicAuthorizationFailed),
+        pytest.raises(errors.TopicAuthorizationFailed),
+    ):
+        producer.send(TOPIC, b"1").get(20)
+    assert producer.send(TOPIC, b"2").get(20).offset == 0
+
+
+@pytest.mark.parametrize("fault", ["fail", "cut", "drop"])
+def test_a_lost_answer_repeats_nothing_with_idempotence(broker: Broker, fault: str) -> None:
+    """The record is written, and the producer does not know it."""
+    with Producer(bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=5) as producer:
+        producer.send(TOPIC, b"1").get(20)
+        arguments = ("Produce", "REQUEST_TIMED_OUT") if fault == "fail" else ("Produce",)
+        with getattr(broker.faults, fault)(*arguments, times=1, after=True) as lost:
+            assert producer.send(TOPIC, b"2").get(20).offset == 1
+            assert lost.hits == 1
+    assert values(broker) == [b"1", b"2"]
+
+
+def test_a_lost_answer_repeats_a_record_without_idempotence(broker: Broker) -> None:
+    servers = broker.bootstrap_servers
+    with (
+        Producer(bootstrap_servers=servers, enable_idempotence=False, retry_backoff_ms=5) as producer,
+        broker.faults.cut("Produce", times=1, after=True),
+    ):
+        producer.send(TOPIC, b"1").get(20)
+    assert values(broker) == [b"1", b"1"]
+
+
+def test_a_request_that_is_never_answered_times_out(broker: Broker) -> None:
+    with (
+        broker.faults.drop("Metadata"),
+        Admin(bootstrap_servers=broker.bootstrap_servers, request_timeout_ms=200, default_api_timeout_ms=500) as admin,
+        pytest.raises(KafkaError),
+    ):
+        admin.list_topics()
+    assert TOPIC in broker.topics
+
+
+def test_delay_and_throttle_take_their_time(broker: Broker, producer: Producer) -> None:
+    producer.send(TOPIC, b"0").get(20)
+    with broker.faults.delay("Produce", 0.2, times=1):
+        started = time.monotonic()
+        producer.send(TOPIC, b"1").get(20)
+        assert time.monotonic() - started >= 0.2
+    with broker.faults.throttle("Produce", 0.3, times=1):
+        started = time.monotonic()
+        producer.send(TOPIC, b"2").get(20)
+        answered = time.monotonic() - started
+        producer.send(TOPIC, b"3").get(20)
+        assert time.monotonic() - started >= 0.25, "the next request waits"
+        assert answered < 0.25, "but the answer came at once"
+    assert values(broker) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_throttled_fetch_still_brings_its_records(broker: Broker, producer: Producer) -> None:
+    producer.send(TOPIC, b"1" * 20_000).get(20)
+    with broker.faults.throttle("Fetch", 0.05, times=3) as fault:
+        with Consumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.subscribe([TOPIC])
+            assert next(iter(consumer)).value == b"1" * 20_000
+        assert fault.hits
+
+
+def test_only_the_topic_and_the_client_that_were_named(broker: Broker) -> None:
+    servers = broker.bootstrap_servers
+    with (
+        Producer(bootstrap_servers=servers, client_id="a", retry_backoff_ms=5) as a,
+        Producer(bootstrap_servers=servers, client_id="b", retry_backoff_ms=5) as b,
+        broker.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", client_id="a", topic=TOPIC, times=1) as fault,
+    ):
+        b.send(TOPIC, b"b").get(20)
+        a.send("others", b"a").get(20)
+        assert fault.hits == 0
+        a.send(TOPIC, b"a").get(20)
+        assert fault.hits == 1
+
+
+def test_other_clients_see_the_same(broker: Broker) -> None:
+    from confluent_kafka import Producer as Confluent
+
+    told: list[Any] = []
+    other = Confluent({"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 5})
+    with broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2) as fault:
+        other.produce(TOPIC, b"1", on_delivery=lambda error, message: told.append(error))
+        other.flush(20)
+        assert fault.hits == 2
+    assert told == [None]
+    with broker.faults.fail("Produce", "TOPIC_AUTHORIZATION_FAILED"):
+        other.produce(TOPIC, b"2", on_delivery=lambda error, message: told.append(error.name()))
+        other.flush(20)
+    assert told == [None, "TOPIC_AUTHORIZATION_FAILED"]
+
+
+def test_metadata_can_fail_too(broker: Broker) -> None:
+    with (
+        Producer(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=5) as producer,
+        broker.faults.fail("Metadata", "LEADER_NOT_AVAILABLE", times=2) as fault,
+    ):
+        assert producer.send(TOPIC, b"1").get(20).offset == 0
+        assert fault.hits == 2
+
+
+def test_without_faults_the_brokers_own_dispatcher_is_back(broker: Broker) -> None:
+    server = broker._running()
+    own = server._dispatcher
+    fault = broker.faults.cut("Fetch")
+    assert server._dispatcher is not own
+    fault.remove()
+    assert server._dispatcher is own
+    broker.faults.cut("Fetch")
+    broker.faults.delay("Fetch")
+    broker.faults.clear()
+    assert server._dispatcher is own
+
+
+# ── groups, disks ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_forced_rebalance(broker: Broker, protocol: str) -> None:
+    log = Log()
+    with Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", group_protocol=protocol,
+        **({"heartbeat_interval_ms": 50} if protocol == "classic" else {}),
+    ) as consumer:  # fmt: skip
+        consumer.subscribe([TOPIC], listener=log)
+        poll_until([consumer], consumer.assignment, "partitions")
+        before = consumer.group_metadata().generation_id
+        broker.faults.rebalance("g")
+        poll_until([consumer], lambda: consumer.group_metadata().generation_id > before, "the next generation")
+        poll_until([consumer], lambda: broker.groups["g"].state == "Stable", "the end of the rebalance")
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert admin.describe_groups("g")["g"].members == ()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_expired_session(broker: Broker, protocol: str) -> None:
+    log = Log()
+    with Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", group_protocol=protocol,
+        **({"heartbeat_interval_ms": 50} if protocol == "classic" else {}),
+    ) as consumer:  # fmt: skip
+        consumer.subscribe([TOPIC], listener=log)
+        poll_until([consumer], consumer.assignment, "partitions")
+        (member,) = broker.groups["g"].members
+        assert broker.faults.expire_session("g", member) == [member]
+        assert member not in broker.groups["g"].members
+        poll_until([consumer], lambda: ("lost", [0]) in log.events, "to be told")
+        poll_until([consumer], consumer.assignment, "to be back")
+        with pytest.raises(WrongFault, match="has no member nobody"):
+            broker.faults.expire_session("g", "nobody")
+
+
+def test_a_full_disk(broker: Broker, producer: Producer) -> None:
+    producer.send(TOPIC, b"1").get(20)
+    with broker.faults.full_disk():
+        future = producer.send(TOPIC, b"2")
+        with pytest.raises(TimeoutError):
+            future.get(0.3)
+        assert values(broker) == [b"1"], "what is there can be read"
+    assert future.get(20).offset == 1, "the producer tried again"
+
+
+# ── mistakes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_mistakes_are_told_at_once() -> None:
+    faults = Faults(list)
+    with pytest.raises(WrongFault, match=r"no API 'Prodcue'\. Did you mean Produce\?"):
+        faults.cut("Prodcue")
+    with pytest.raises(WrongFault, match=r"no error 'NOT_LEADER'"):
+        faults.fail("Produce", "NOT_LEADER")
+    with pytest.raises(WrongFault, match="times must be a whole number of at least 1, not 0"):
+        faults.cut(times=0)
+    with pytest.raises(WrongFault, match="delay needs a time above 0"):
+        faults.delay(seconds=0)
+    with pytest.raises(OttlaError, match="no broker is running"):
+        faults.rebalance("g")
+
+
+# ── HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def http(broker: Broker, method: str, path: str, **values: Any) -> Any:
+    assert broker.faults_address is not None
+    url = "http://{}:{}".format(*broker.faults_address) + path
+    request = Request(url, json.dumps(values).encode() if values else None, method=method)
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=20) as answer:
+            return json.load(answer)["result"]
+    except HTTPError as error:
+        return error.code, json.load(error)["error"]
+
+
+def test_faults_over_http(broker: Broker, producer: Producer) -> None:
+    added = http(broker, "POST", "/faults", kind="fail", api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
+    producer.send(TOPIC, b"1", key=b"\xff").get(20)
+    assert http(broker, "GET", "/faults") == [{**added, "hits": 2}]
+    assert http(broker, "DELETE", f"/faults/{added['id']}")["hits"] == 2
+    assert http(broker, "GET", "/faults") == []
+    (record,) = http(broker, "GET", f"/topics/{TOPIC}")
+    assert (record["value"], record["key"], record["offset"]) == ("1", {"base64": "/w=="}, 0)
+
+
+def test_groups_and_disks_over_http(broker: Broker, producer: Producer) -> None:
+    producer.send(TOPIC, b"1").get(20)
+    servers = broker.bootstrap_servers
+    with Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([TOPIC])
+        poll_until([consumer], consumer.assignment, "partitions")
+        poll_until([consumer], lambda: consumer.metrics()["records-consumed-total"], "the record")
+        consumer.commit()
+        state = http(broker, "GET", "/groups/g")
+        assert (state["lag"], len(state["members"])) == (0, 1)
+        assert http(broker, "POST", "/groups/g/rebalance") is None
+        assert http(broker, "POST", "/groups/g/expire") == state["members"]
+    http(broker, "PUT", "/disk/full")
+    future = producer.send(TOPIC, b"2")
+    with pytest.raises(TimeoutError):
+        future.get(0.2)
+    http(broker, "DELETE", "/disk/full")
+    future.get(20)
+
+
+def test_mistakes_over_http(broker: Broker) -> None:
+    assert http(broker, "POST", "/faults", kind="explode")[0] == 400
+    assert "use one of fail, delay" in http(broker, "POST", "/faults", kind="explode")[1]
+    assert http(broker, "GET", "/nowhere")[0] == 404
+    assert "topic nothing does not exist" in http(broker, "GET", "/topics/nothing")[1]
+    assert "manual clock" in http(broker, "POST", "/clock", milliseconds=5)[1]
+    until(lambda: http(broker, "GET", "/faults") == [], "it still answers")
