@@ -22,8 +22,6 @@ class Injector(Dispatcher):
     def __init__(self, node: Node, rules: Rules) -> None:
         super().__init__(node)
         self._rules = rules
-        self._muted: dict[Connection, float] = {}
-        """Until when a client is not read, in the time of the loop, because it was throttled."""
 
     def handle(self, connection: Connection, frame: memoryview) -> Answer | Later | Awaitable[Answer]:
         try:
@@ -31,18 +29,7 @@ class Injector(Dispatcher):
         except codec.DecodeError as error:
             raise CloseConnection(str(error)) from error
         rule = self._rules.take(head.api_key, head.client_id, lambda: self._topics(head, frame))
-        muted = self._muted.pop(connection, 0.0) - asyncio.get_running_loop().time()
-        if muted > 0:
-            return self._unmuted(muted, rule, head, connection, memoryview(bytes(frame)))
         return super().handle(connection, frame) if rule is None else self._befall(rule, head, connection, frame)
-
-    async def _unmuted(
-        self, seconds: float, rule: Rule | None, head: RequestHeader, connection: Connection, frame: memoryview
-    ) -> Answer:
-        await asyncio.sleep(seconds)
-        if rule is None:
-            return await _complete(super().handle(connection, frame))
-        return await _complete(self._befall(rule, head, connection, frame))
 
     def _befall(
         self, rule: Rule, head: RequestHeader, connection: Connection, frame: memoryview
@@ -69,7 +56,7 @@ class Injector(Dispatcher):
         if rule.kind == DELAY and rule.after:
             await asyncio.sleep(rule.milliseconds / 1000)
         if rule.kind == THROTTLE and answer is not None:
-            self._muted[connection] = asyncio.get_running_loop().time() + rule.milliseconds / 1000
+            connection.mute(rule.milliseconds / 1000)
             return _with_throttle(head, answer, rule.milliseconds)
         return answer
 
