@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.authorities import Authority
 from tests.compat.sasl_clients import CLIENTS, TOPIC, Access, Refused
+from tests.compat.waiting import until
 from tests.issuers import Issuer
 
 import ottla
@@ -90,7 +91,7 @@ def test_a_wrong_secret_is_refused(world: World, using: str, mechanism: str, cap
             caught.value
         )
     assert secret not in str(caught.value)
-    assert f"authentication with {mechanism} failed" in _logged(caplog, "ottla")
+    until(lambda: f"authentication with {mechanism} failed" in _logged(caplog, "ottla"), "the broker has logged it")
     assert secret not in _logged(caplog, "ottla")
 
 

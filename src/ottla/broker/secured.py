@@ -138,7 +138,7 @@ class Secured:
 
     async def prepare(self, node: Node) -> None:
         """Create the users and the rules, before the broker serves clients."""
-        for mechanism in ScramMechanism:
+        for mechanism in ScramMechanism if self.passwords else ():
             upsertions = [
                 Upsertion(name, mechanism, MIN_ITERATIONS, *_salted(mechanism, password))
                 for name, password in self.passwords.items()
