@@ -15,14 +15,19 @@ ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 CLEAN_MARKER = ".kafka_cleanshutdown"
+_METRICS = re.compile(rb"metrics on http://\S+:(\d+)/metrics")
 _READY = re.compile(rb"listening on \S+:(\d+) ")
 
 
 class BrokerProcess:
     """A broker that can be killed and started again. `log_file` has the log lines of all its lives."""
 
-    def __init__(self, data_dir: Path, log_file: Path, overrides: Mapping[str, str]) -> None:
+    def __init__(
+        self, data_dir: Path, log_file: Path, overrides: Mapping[str, str], config: Path | None = None
+    ) -> None:
+        """With `config`, a properties file, that has the address and the directory too."""
         self.data_dir = data_dir
+        self._config = config
         self.log_file = log_file
         self.port = 0
         self.lives = 0
@@ -53,8 +58,11 @@ class BrokerProcess:
         assert not self.is_alive, "the broker is already running"
         self.close()
         module = ["tests.crash.doomed", *doom, "--"] if doom else ["ottla"]
-        command = [sys.executable, "-m", *module, "broker", "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", *module, "broker"]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        else:
+            command += ["--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data_dir)]
         for name, value in self._overrides.items():
             command += ["--override", f"{name}={value}"]
         with self.log_file.open("ab") as log:
@@ -90,6 +98,13 @@ class BrokerProcess:
                 self._output += part
         self.port = int(match[1])
         return True
+
+    @property
+    def metrics_port(self) -> int:
+        """The port that serves metrics."""
+        match = _METRICS.search(self._output)
+        assert match is not None, self._output
+        return int(match[1])
 
     def wait_dead(self, seconds: float) -> bool:
         """Wait for the process to end by itself."""

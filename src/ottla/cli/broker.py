@@ -18,7 +18,7 @@ from ottla import __version__
 from ottla.broker.logs import configure_logging, log_event
 from ottla.broker.server import BrokerServer
 from ottla.cli.kernels import KERNELS
-from ottla.cli.options import UsageError, not_negative, parse_setting, settings
+from ottla.cli.options import UsageError, broker_settings, not_negative, parse_setting
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.session import stop_on_signals
 from ottla.config import BrokerConfig, parse_address, parse_broker_properties
@@ -96,7 +96,7 @@ def run(args: Namespace) -> int:
 
 def read_config(args: Namespace) -> BrokerConfig:
     """Merge the options and the config file."""
-    overrides = settings(args.override) | _named_options(args)
+    overrides = broker_settings(args.override) | _named_options(args)
     text = _read(args.config) if args.config is not None else ""
     config = parse_broker_properties(text, source=str(args.config), overrides=overrides)
     if args.config is None and not config.is_clustered:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ottla.config import parse_properties
+from ottla.config.broker import is_secret
+from ottla.config.secrets import resolved_value
 from ottla.errors import OttlaError
 from ottla.suggestions import nearest
 
@@ -147,6 +149,18 @@ def settings(pairs: Sequence[tuple[str, str]] | None) -> dict[str, str]:
         if name in found:
             raise UsageError(f"{name} is set twice: to {found[name]} and to {value}")
         found[name] = value
+    return found
+
+
+def broker_settings(pairs: Sequence[tuple[str, str]] | None) -> dict[str, str]:
+    """The broker configs of ``--override``. A secret must not be among them: other users see the command line."""
+    found = settings(pairs)
+    for name, value in found.items():
+        if is_secret(name) and resolved_value(name, value) == value:
+            raise UsageError(
+                f"--override {name}: every user of this machine can read a secret on the command line; set it in the "
+                "file of --config, or refer to it with ${env:NAME} or ${file:path}"
+            )
     return found
 
 

@@ -99,6 +99,7 @@ class ClusterBroker:
         if self._process is not None and self._process.is_running:
             return
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.touch(mode=0o600)  # It may have passwords.
         self._file.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in self._config.items()))
         if self._network is not None and self._door is not None:
             self._network.open(self._door)

@@ -18,6 +18,7 @@ from ottla.config.fields import (
     INT_MAX,
     LONG_MAX,
     Check,
+    ConfigType,
     Key,
     at_least,
     between,
@@ -482,6 +483,16 @@ def _has_no_meaning(name: str, controllers: frozenset[str]) -> bool:
     if name.startswith(PREFIX):
         return Override.of(name).listener in controllers
     return is_ignored(name.replace("_", "."))
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a broker config must not be shown, for a single listener too.
+
+    >>> is_secret("listener.name.inside.ssl.key.password"), is_secret("num.partitions")
+    (True, False)
+    """
+    secrets = (each.name for each in rows(BrokerConfig).values() if each.type is ConfigType.PASSWORD)
+    return any(name == each or name.endswith(f".{each}") for each in secrets)
 
 
 def _with_one_id(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from argparse import Namespace
 from pathlib import Path
 from types import FrameType
 
-from ottla.cli.options import UsageError, parse_setting, positive, settings
+from ottla.cli.options import UsageError, broker_settings, parse_setting, positive
 from ottla.cli.session import PATIENCE_SECONDS
 from ottla.cli.terminal import plural
 from ottla.cluster.cluster import Cluster
@@ -73,7 +73,7 @@ def run(args: Namespace) -> int:
     cluster = Cluster(
         args.brokers,
         args.data_dir,
-        config=settings(args.override),
+        config=broker_settings(args.override),
         zookeeper=args.zookeeper,
         racks=racks,
         port=args.listen_port,
