@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla import errors
 from ottla.broker.authorization import check
 from ottla.broker.large_requests import unique, with_pauses
+from ottla.broker.loggers import alter_loggers
 from ottla.config import BrokerConfig, Change, alter_broker, alter_group, alter_topic, effective_topic_config
 from ottla.metadata.machine import check_topic_name
 from ottla.metadata.values import ReplicationSettings
@@ -71,6 +72,9 @@ async def _alter(node: Node, resource_type: int, name: str, change: Change, *, v
     elif resource_type == GROUP:
         check_group_name(name)
         await node.changes.run(_alter_group(node, name, change, validate_only=validate_only))
+    elif resource_type == BROKER_LOGGER:
+        check_logger_broker(node, name)
+        alter_loggers(change, validate_only=validate_only)
     else:
         raise no_configs(resource_type)
 
@@ -138,10 +142,18 @@ def check_group_name(name: str) -> None:
         raise errors.InvalidRequest("The group name is empty. Configs are set for one group at a time.")
 
 
+def check_logger_broker(node: Node, name: str) -> None:
+    """Raise InvalidRequest unless a resource name is this broker's id."""
+    if name != str(node.id):
+        raise errors.InvalidRequest(f"The loggers of broker {name!r} are not here. Use {node.id}, or ask that broker.")
+
+
 def no_configs(resource_type: int) -> errors.InvalidRequest:
     """Return the error for a resource type without configs."""
+    if resource_type == CLIENT_METRICS:
+        return errors.InvalidRequest("This broker does not collect metrics of clients: there is no CLIENT_METRICS.")
     return errors.InvalidRequest(
-        f"The resource type {resource_type} has no configs; 2, 4 and 32 (topic, broker, group) have."
+        f"There is no resource type {resource_type}. Use 2, 4, 8 or 32 (TOPIC, BROKER, BROKER_LOGGER, GROUP)."
     )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ottla import errors
+from ottla.broker import unserved
 from ottla.broker.authorization import refusal_of_request
 from ottla.broker.handlers import HANDLERS, Handler
 from ottla.broker.node import Call, Node
@@ -47,7 +48,8 @@ class Dispatcher:
         handler = HANDLERS.get(api_key)
         cluster = self._node.cluster
         if handler is None or (handler.only_in_cluster and cluster is None):
-            raise CloseConnection(f"the API {api_key} is not served")
+            call = Call(connection, api_key, version, correlation_id, client_id)
+            return unserved.refuse(call, f"the API {unserved.title(api_key)} is not served")
         quotas = self._node.request_quotas
         # A quick answer asks for no permission, and counts for no quota.
         is_plain = quotas is None and self._node.authorizer is None
@@ -63,7 +65,8 @@ class Dispatcher:
             request = codec.decode_request_body(api_key, version, frame, body)
         except codec.DecodeError as error:
             raise CloseConnection(f"{handler.name} v{version}: {error}") from error
-        if handler.to_controller and cluster is not None and not cluster.is_controller:
+        if self._is_for_controller(handler, request):
+            assert cluster is not None
             forwarded: Awaitable[Answer] = cluster.requests.forward(call, bytes(frame))
             return forwarded if self._node.quotas is None else _pause_as_told(call, forwarded)
         if self._node.authorizer is not None and handler.needs:
@@ -90,6 +93,12 @@ class Dispatcher:
             answer = begun
         spent = None if quotas is None else time.perf_counter() - started
         return self._later(call, handler, started, spent, answer)
+
+    def _is_for_controller(self, handler: Handler, request: Struct) -> bool:
+        cluster = self._node.cluster
+        if not handler.to_controller or cluster is None or cluster.is_controller:
+            return False
+        return handler.stays is None or not handler.stays(request)
 
     async def forwarded(self, connection: Connection, frame: memoryview) -> bytes:
         """Answer a request that another broker forwarded; return the response without its size."""
@@ -132,9 +141,9 @@ class Dispatcher:
 
     def _unsupported(self, call: Call, handler: Handler) -> Answer:
         if call.api_key != ApiKey.API_VERSIONS:
-            raise CloseConnection(
-                f"{handler.name} v{call.api_version} is not served, only v{handler.first} to v{handler.last}"
-            )
+            served = f"v{handler.first} to v{handler.last}"
+            name = unserved.title(call.api_key)
+            return unserved.refuse(call, f"{name} v{call.api_version} is not served, only {served}")
         # The one answer that a client of an unknown version can read: version 0, with the versions we have.
         message = handler.handle(self._node, call, None)
         return codec.encode_response(call.api_key, 0, call.correlation_id, message)

@@ -147,6 +147,7 @@ def _cluster(names: Sequence[str], first: str) -> Requests:
         ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": unchanged, "validate_only": True},
         ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": [2]},
         ApiKey.DESCRIBE_LOG_DIRS: {"topics": None},
+        ApiKey.ALTER_REPLICA_LOG_DIRS: {"dirs": [{"path": "/", "topics": [{"name": first, "partitions": [0]}]}]},
         ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
         ApiKey.DESCRIBE_QUORUM: {
             "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}],

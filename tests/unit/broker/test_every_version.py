@@ -9,7 +9,7 @@ import pytest
 
 import ottla
 from ottla.broker.handlers import HANDLERS
-from ottla.errors import BrokerIdNotRegistered, IllegalSaslState, SecurityDisabled
+from ottla.errors import BrokerIdNotRegistered, IllegalSaslState, LogDirNotFound, SecurityDisabled
 from ottla.protocol.apis import ApiKey
 from unit.broker.wire import Wire, batch, fetch_request
 
@@ -25,6 +25,7 @@ TRANSACTIONS = {
 }  # fmt: skip
 #: The right answers to requests that do not fit the only broker, or its listener without SASL.
 EXPECTED = {
+    ApiKey.ALTER_REPLICA_LOG_DIRS: LogDirNotFound.code,
     ApiKey.UNREGISTER_BROKER: BrokerIdNotRegistered.code,
     ApiKey.SASL_HANDSHAKE: IllegalSaslState.code,
     ApiKey.SASL_AUTHENTICATE: IllegalSaslState.code,
@@ -104,6 +105,7 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
             "deletions": [],
             "upsertions": [{"name": "u", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}],
         },
+        ApiKey.ALTER_REPLICA_LOG_DIRS: {"dirs": [{"path": "/", "topics": [{"name": "orders", "partitions": [0]}]}]},
         ApiKey.DESCRIBE_CLIENT_QUOTAS: {"components": []},
         ApiKey.ALTER_CLIENT_QUOTAS: {
             "entries": [

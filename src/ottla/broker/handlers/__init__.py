@@ -8,8 +8,8 @@ A frequent API may also define ``quick(node, version, correlation_id, frame, bod
 into the frame of the response, or returns None to leave the request to ``handle``. Brokers with an authorizer do not
 use it. ``refuse(request, error)`` makes the response to a request that the client may not send; by default it has only
 the error code and message. ``FIRST`` and ``LAST`` narrow the served versions; by default every version in the schemas
-is served. ``TO_CONTROLLER`` means that other brokers forward the request to the controller, ``ONLY_IN_CLUSTER`` that
-only brokers of a cluster serve it.
+is served. ``TO_CONTROLLER`` means that other brokers forward the request to the controller, unless ``stays(request)``.
+``ONLY_IN_CLUSTER`` means that only brokers of a cluster serve it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Handler(NamedTuple):
     quick: Callable[..., Buffer | None] | None
     to_controller: bool
     """Only the controller can answer. Other brokers forward the request."""
+    stays: Callable[..., bool] | None
+    """Whether a request is one that this broker answers nevertheless."""
     only_in_cluster: bool
     """The API is for the brokers of a cluster."""
     needs: tuple[Need, ...]
@@ -57,6 +59,7 @@ def _handler(module: ModuleType) -> Handler:
         advertised,
         getattr(module, "quick", None),
         getattr(module, "TO_CONTROLLER", False),
+        getattr(module, "stays", None),
         getattr(module, "ONLY_IN_CLUSTER", False),
         needs_of_request(known.name),
         getattr(module, "refuse", None),

@@ -7,16 +7,19 @@ from collections.abc import Iterable
 from ottla import errors
 from ottla.broker.configs import (
     BROKER,
+    BROKER_LOGGER,
     GROUP,
     TOPIC,
     check_allowed,
     check_broker_name,
     check_group_name,
+    check_logger_broker,
     config_needs,
     group_overrides,
     no_configs,
 )
 from ottla.broker.large_requests import with_pauses
+from ottla.broker.loggers import describe_loggers
 from ottla.broker.node import Call, Node
 from ottla.config import (
     ConfigEntry,
@@ -68,6 +71,9 @@ def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
     if resource.resource_type == GROUP:
         check_group_name(name)
         return describe_group(node.config, group_overrides(node, name), names=names)
+    if resource.resource_type == BROKER_LOGGER:
+        check_logger_broker(node, name)
+        return describe_loggers(names=names)
     raise no_configs(resource.resource_type)
 
 

@@ -12,11 +12,12 @@ API = ApiKey.LIST_CONFIG_RESOURCES
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
+    brokers = [str(id_) for id_ in sorted({node.id, *node.metadata.brokers})]
     names = {
         GROUP: sorted(node.metadata.group_configs),
         CLIENT_METRICS: [],
-        BROKER_LOGGER: [],
-        BROKER: [str(node.id)],
+        BROKER_LOGGER: brokers,
+        BROKER: brokers,
         TOPIC: sorted(node.metadata.topics),
     }
     wanted = set(request.resource_types or names) if call.api_version >= 1 else {CLIENT_METRICS}

@@ -1,7 +1,8 @@
 """ListOffsets: the offset at a timestamp, or at the start or end of the log.
 
 v2 adds isolation levels; v4 leader epochs; v5 OFFSET_NOT_AVAILABLE; v7 the largest timestamp (-3); v8 the local start
-(-4); v9 the end of tiered storage (-5), which ottla does not have; v11 the earliest offset that is not tiered yet (-6).
+(-4); v9 the end of tiered storage (-5); v11 the earliest offset that is not tiered yet (-6). ottla has no tiered
+storage, so nothing is found for the last two.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ async def _find(partition: Partition, timestamp: int, end: int, version: int) ->
     if timestamp == LATEST:
         _check_end_is_known(partition, version)
         return Found(end, leader_epoch=partition.leader_epoch)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(log.log_start_offset, leader_epoch=log.epochs.epoch_of(log.log_start_offset))
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return Found()
     while True:
         try:

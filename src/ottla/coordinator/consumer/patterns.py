@@ -133,8 +133,9 @@ class Patterns:
         return names, changed
 
     def resolved(self) -> None:
-        """The log has a resolution: the next one has another reason."""
+        """The log has a resolution: the next one has another reason, and may be asked for."""
         self.asked_by = _NOBODY
+        self._refresh_asked_at = _NEVER
 
     def _matched(self, regex: str, names: Iterable[str]) -> tuple[str, ...]:
         try:
