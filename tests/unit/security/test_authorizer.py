@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.authorizer.cases import disagreement
 
 from ottla.security.acls import (
     AclBinding,
@@ -19,7 +20,6 @@ from ottla.security.acls import (
 )
 from ottla.security.authorizer import Acls, Authorizer, Decision, Reason
 from ottla.security.principals import parse_principal
-from unit.security.cases import disagreement
 
 ETL = parse_principal("User:etl")
 ORDERS = AclBinding(ResourceType.TOPIC, "orders", principal="User:etl", operation=Operation.READ)

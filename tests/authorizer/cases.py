@@ -6,11 +6,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.authorizer import reference
+from tests.authorizer.reference import Rule
+
 from ottla.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from ottla.security.authorizer import Acls, Authorizer, Decision
 from ottla.security.principals import parse_principal
-from unit.security import reference
-from unit.security.reference import Rule
 
 TYPES = ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
 OPERATIONS = tuple(each.name for each in Operation if each > Operation.ANY)
@@ -93,7 +94,8 @@ def some_questions(seed: int, number: int, *, kafka: bool = False) -> list[Quest
 
 def _question(chance: random.Random, *, kafka: bool) -> Question:
     return Question(
-        chance.choice(PRINCIPALS),
+        # Kafka fails for a client with the name "*".
+        chance.choice([each for each in PRINCIPALS if not kafka or each != "User:*"]),
         chance.choice(HOSTS[:3] if kafka else HOSTS),
         chance.choice(OPERATIONS[1:]),
         chance.choice(TYPES[:2] if chance.random() < 0.7 else TYPES),

@@ -1,0 +1,1 @@
+"""The authorizer beside a slow reference and beside Apache Kafka's."""
