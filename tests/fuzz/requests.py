@@ -308,7 +308,8 @@ def _struct_pieces(
 def _tag_pieces(out: list[Piece], tagged: list[tuple[Any, ...]], version: int, message: dict[str, Any]) -> None:
     given = []
     for schema in sorted(tagged, key=lambda f: f[6]):
-        if message[schema[0]] != _absent(schema):
+        is_empty_array = schema[4] and not message[schema[0]]
+        if message[schema[0]] != _absent(schema) and not is_empty_array:
             value: list[Piece] = []
             _field_pieces(value, schema, version, True, message[schema[0]])
             given.append((schema[6], value))
