@@ -28,6 +28,7 @@ from ottla.broker.quotas import use_quotas
 from ottla.broker.transactions import Transactions
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener, parse_address
+from ottla.config.open_doors import open_doors
 from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
 from ottla.metadata.records import (
@@ -142,6 +143,8 @@ class BrokerServer:
 
     async def _start(self) -> None:
         raise_open_files_limit()
+        for door in open_doors(self.config):
+            logging.getLogger("ottla.security").warning("%s", door)
         self._logs = LogManager(tuple(Path(path) for path in self.config.data_dirs), self.config, clock=self._clock)
         self._logs.lock()
         for listener in self.config.listeners:

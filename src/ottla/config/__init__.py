@@ -8,6 +8,7 @@ broker.py      `BrokerConfig`; replication.py has its rows about clusters
 security.py    `ListenerSecurity`, and the broker's rows about security; channels.py has those of single listeners
 client.py      `ClientConfig`, the rows that all clients share; producer.py, consumer.py, admin.py have the rest
 elsewhere.py   hints for names of other clients
+open_doors.py  warnings about configs that are not secure
 checks.py      rules that involve several names of the broker
 foreign.py     Kafka's broker names that are ignored or rejected; unused.py has the types of ignored ones
 listeners.py   parse listeners
