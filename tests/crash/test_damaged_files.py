@@ -20,7 +20,7 @@ from ottla.errors import CorruptMessage
 from ottla.records import Record, decode_batch, encode_batch, read_header, scan
 from ottla.storage.log import Log, SegmentUnverified
 from ottla.storage.manager import LogManager, OpenReport
-from ottla.testing.clock import ManualClock
+from ottla.testing import ManualClock
 from ottla.types import TopicPartition
 
 T0 = 1_700_000_000_000

@@ -10,10 +10,12 @@ import shutil
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from ottla.broker import inspection
 from ottla.broker.faults import Faults
 from ottla.broker.secured import Secured
 from ottla.broker.server import BrokerServer
@@ -164,12 +166,12 @@ class Broker:
     @property
     def topics(self) -> Topics:
         """The topics and what is in them: ``broker.topics["orders"].records()``."""
-        return Topics(self._on_loop)
+        return Topics(partial(self._on_loop, inspection.topics), partial(self._on_loop, inspection.records))
 
     @property
     def groups(self) -> Groups:
         """The groups: ``broker.groups["billing"].lag``."""
-        return Groups(self._on_loop)
+        return Groups(partial(self._on_loop, inspection.groups), partial(self._on_loop, inspection.group))
 
     def snapshot(self, path: str | Path | None = None) -> Snapshot:
         """Copy all topics, records, groups and users, to start other brokers from: ``Broker(from_snapshot=...)``.

@@ -6,41 +6,19 @@ It needs no client, so faults and authorization do not get in the way. Everythin
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Any
 
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
+from ottla.broker.views import GroupState
 from ottla.consuming.batches import Aborted, readable
 from ottla.consuming.values import ConsumerRecord
 from ottla.errors import GroupIdNotFound, UnknownTopicOrPartition
 from ottla.records import BatchHeader, Record, decode_batch
 from ottla.storage.log import Log
 from ottla.storage.verification import SegmentUnverified
-from ottla.types import TopicPartition
 
 _CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class GroupState:
-    """A group as the coordinator sees it."""
-
-    group_id: str
-    state: str
-    protocol: str
-    """``"Classic"`` or ``"Consumer"``."""
-    members: tuple[str, ...]
-    """The ids of the members."""
-    offsets: dict[TopicPartition, int]
-    """The committed offsets."""
-    lags: dict[TopicPartition, int]
-    """How many records there are after each committed offset."""
-
-    @property
-    def lag(self) -> int:
-        """The sum of `lags`."""
-        return sum(self.lags.values())
 
 
 def topics(node: Node) -> list[str]:

@@ -1,24 +1,49 @@
-"""``broker.topics`` and ``broker.groups``: what a test may want to assert."""
+"""``broker.topics`` and ``broker.groups``: what a test may want to assert. A cluster has them too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
-from ottla.broker import inspection
-from ottla.broker.inspection import GroupState
 from ottla.consuming.values import ConsumerRecord
 from ottla.errors import GroupIdNotFound
+from ottla.types import TopicPartition
 
-Ask = Callable[..., Any]
-"""Calls a function of `inspection` on the broker's event loop."""
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group as its coordinator sees it."""
+
+    group_id: str
+    state: str
+    """Kafka's name of the state, such as ``"Stable"``."""
+    protocol: str
+    """``"Classic"`` or ``"Consumer"``."""
+    members: tuple[str, ...]
+    """The ids of the members."""
+    offsets: dict[TopicPartition, int]
+    """The committed offsets."""
+    lags: dict[TopicPartition, int]
+    """How many records there are after each committed offset."""
+
+    @property
+    def lag(self) -> int:
+        """The sum of `lags`."""
+        return sum(self.lags.values())
+
+
+class Read(Protocol):
+    """Reads a topic: UnknownTopicOrPartition if it does not exist."""
+
+    def __call__(self, topic: str, partition: int | None, /, *, committed: bool) -> list[ConsumerRecord]: ...
 
 
 class TopicView:
-    """One topic of a broker."""
+    """One topic."""
 
-    def __init__(self, ask: Ask, name: str) -> None:
-        self._ask = ask
+    def __init__(self, read: Read, name: str) -> None:
+        self._read = read
         self.name = name
 
     def __repr__(self) -> str:
@@ -29,8 +54,7 @@ class TopicView:
 
         `committed` leaves out records of aborted and open transactions, as ``isolation.level=read_committed`` does.
         """
-        found: list[ConsumerRecord] = self._ask(inspection.records, self.name, partition, committed=committed)
-        return found
+        return self._read(self.name, partition, committed=committed)
 
     def values(self) -> list[bytes | None]:
         """The values of all records."""
@@ -38,13 +62,14 @@ class TopicView:
 
 
 class Topics(Mapping[str, TopicView]):
-    """The topics of a broker by name, without internal ones."""
+    """The topics by name, without internal ones."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, names: Callable[[], list[str]], read: Read) -> None:
+        self._names = names
+        self._read = read
 
     def __getitem__(self, name: str) -> TopicView:
-        return TopicView(self._ask, name)
+        return TopicView(self._read, name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names()
@@ -55,23 +80,19 @@ class Topics(Mapping[str, TopicView]):
     def __len__(self) -> int:
         return len(self._names())
 
-    def _names(self) -> list[str]:
-        names: list[str] = self._ask(inspection.topics)
-        return names
-
 
 class Groups(Mapping[str, GroupState]):
-    """The groups of a broker by id. A value is the state of this moment."""
+    """The groups by id. A value is the state of this moment."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, ids: Callable[[], list[str]], state: Callable[[str], GroupState]) -> None:
+        self._ids = ids
+        self._state = state
 
     def __getitem__(self, group_id: str) -> GroupState:
         try:
-            state: GroupState = self._ask(inspection.group, group_id)
+            return self._state(group_id)
         except GroupIdNotFound as error:
             raise KeyError(str(error)) from None
-        return state
 
     def __contains__(self, group_id: object) -> bool:
         return group_id in self._ids()
@@ -81,7 +102,3 @@ class Groups(Mapping[str, GroupState]):
 
     def __len__(self) -> int:
         return len(self._ids())
-
-    def _ids(self) -> list[str]:
-        ids: list[str] = self._ask(inspection.groups)
-        return ids

@@ -10,12 +10,16 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ottla.broker.views import Groups, Topics
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.admin.values import PartitionDescription, TopicDescription
+from ottla.cluster import views
+from ottla.cluster.faults import ClusterFaults
 from ottla.cluster.member import ClusterBroker
 from ottla.cluster.network import Network
 from ottla.cluster.ports import free_port
@@ -47,7 +51,8 @@ class Cluster:
     brokers. Unless they say otherwise, topics get three replicas, of which two must be in sync, or as many as there
     are brokers. ``zookeeper="host:2181/path"`` uses your own ZooKeeper instead of starting one. ``port=9092`` gives
     the brokers the ports 9092, 9093 and so on; otherwise they are free ones. ``racks`` has one rack for each broker.
-    ``progress`` is called with a line about each step.
+    ``progress`` is called with a line about each step. ``faults=True`` lets `faults` inject faults into the brokers,
+    over HTTP on loopback; it is the default without ``data_dir``.
 
     Brokers talk to each other and to clients through this process, so that `ClusterBroker.isolate` can cut them off.
     ``isolation=False`` lets them talk directly, which is faster. All processes end with this one, even if it is
@@ -64,6 +69,7 @@ class Cluster:
         racks: Sequence[str] | None = None,
         port: int | None = None,
         isolation: bool = True,
+        faults: bool | None = None,
         progress: Callable[[str], None] | None = None,
         **configs: Any,
     ) -> None:
@@ -77,6 +83,7 @@ class Cluster:
         self._given_zookeeper = zookeeper
         self._port = port
         self._isolation = isolation
+        self._has_faults = data_dir is None if faults is None else faults
         self._progress = progress or (lambda _: None)
         self._values = _checked({**(config or {}), **configs}, zookeeper)
         self._brokers: dict[int, ClusterBroker] = {}
@@ -117,6 +124,26 @@ class Cluster:
         """The directory of all data. The log lines of the processes are in its folder ``logs``."""
         self._check_running()
         return self._directory
+
+    @property
+    def faults(self) -> ClusterFaults:
+        """Faults for the requests of clients: ``cluster.faults.move_leader("orders")``."""
+        return ClusterFaults(
+            lambda: [broker.control for broker in self._brokers.values() if broker.state == "running"],
+            lambda: self.bootstrap_servers,
+        )
+
+    @property
+    def topics(self) -> Topics:
+        """The topics and what is in them: ``cluster.topics["orders"].records()``."""
+        servers = self.bootstrap_servers
+        return Topics(partial(views.topics, servers), partial(views.records, servers))
+
+    @property
+    def groups(self) -> Groups:
+        """The groups: ``cluster.groups["billing"].lag``."""
+        servers = self.bootstrap_servers
+        return Groups(partial(views.groups, servers), partial(views.group, servers))
 
     # ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,7 +199,9 @@ class Cluster:
         for name, value in _defaults(self._count, is_temporary=self._given_dir is None).items():
             config.setdefault(name, value)
         port = None if self._port is None else self._port + broker_id - 1
-        broker = ClusterBroker(broker_id, self._directory, config, port=port, network=self._network)
+        broker = ClusterBroker(
+            broker_id, self._directory, config, port=port, network=self._network, has_faults=self._has_faults
+        )
         self._brokers[broker_id] = broker
         return broker
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ottla import __version__
+from ottla.broker.faults.face import Faults, Target
+from ottla.cluster.faults import http_target
 from ottla.cluster.network import Door, Network
 from ottla.cluster.ports import free_port
 from ottla.cluster.processes import ChildProcess
@@ -29,7 +31,14 @@ class ClusterBroker:
     """
 
     def __init__(
-        self, broker_id: int, directory: Path, config: Mapping[str, str], *, port: int | None, network: Network | None
+        self,
+        broker_id: int,
+        directory: Path,
+        config: Mapping[str, str],
+        *,
+        port: int | None,
+        network: Network | None,
+        has_faults: bool = False,
     ) -> None:
         self.id = broker_id
         self.rack = config.get("broker.rack")
@@ -50,6 +59,10 @@ class ClusterBroker:
             "listeners": f"PLAINTEXT://127.0.0.1:{own}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
         }
+        self._control: Target | None = None
+        if has_faults:
+            address = self._config["ottla.faults.listener"] = f"127.0.0.1:{free_port()}"
+            self._control = http_target(address)
         self.command = [sys.executable, "-m", "ottla"]
         """What starts `ottla` with arguments."""
         self._process: ChildProcess | None = None
@@ -158,6 +171,19 @@ class ClusterBroker:
             self._network.close(self._door)
 
     # ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def faults(self) -> Faults:
+        """Faults for the requests that reach this broker: ``broker.faults.fail("Produce", "NOT_ENOUGH_REPLICAS")``."""
+        return Faults(lambda: [self.control])
+
+    @property
+    def control(self) -> Target:
+        """Runs operations of `ottla.broker.faults` in this broker."""
+        if self._control is None:
+            raise OttlaError("this cluster takes no orders for faults: use ottla.Cluster(..., faults=True)")
+        self._running()
+        return self._control
 
     def pause(self) -> None:
         """Freeze the process with SIGSTOP: connections stay open, but nothing is answered."""

@@ -1,10 +1,15 @@
-"""The pytest plugin: ``ottla_broker`` is a new in-memory broker for each test, ``ottla_cluster`` has three of them that
-can fail, ``ottla_pipeline`` runs pipelines.
+"""The pytest plugin. Every pytest run loads this module where ottla is installed, so imports are lazy.
 
-Every pytest run loads this module where ottla is installed, so imports are lazy.
+``ottla_broker``         a new in-memory broker for each test
+``ottla_shared_broker``  one broker for all tests of a process, with topics and groups of its own for each test
+``ottla_cluster``        three brokers that can fail
+``ottla_pipeline``       runs pipelines
 
     def test_orders(ottla_broker):
         producer = KafkaProducer(bootstrap_servers=ottla_broker.bootstrap_servers)
+
+    def test_billing(ottla_shared_broker):
+        topic = ottla_shared_broker.topic("orders")
 
     def test_failover(ottla_cluster):
         producer = KafkaProducer(bootstrap_servers=ottla_cluster.bootstrap_servers, acks="all")
@@ -16,7 +21,7 @@ Every pytest run loads this module where ottla is installed, so imports are lazy
         assert run({"orders": [{"id": 1}]})["table"] == [{"id": 1}]
 
 Set broker configs with the marker ``@pytest.mark.ottla(num_partitions=3)``, and those of ``ottla.Cluster`` too:
-``@pytest.mark.ottla(brokers=5)``.
+``@pytest.mark.ottla(brokers=5)``. If a test fails, its report shows what was in the topics and groups.
 """
 
 from __future__ import annotations
@@ -31,10 +36,24 @@ if TYPE_CHECKING:
     from ottla.cluster.cluster import Cluster
     from ottla.testing.pipelines.fixture import Pipelines
     from ottla.testing.pipelines.running import Bench
+    from ottla.testing.shared import SharedBroker
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ottla(**configs): configs for the fixtures ottla_broker and ottla_cluster")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.when == "call" and report.failed:
+        used = getattr(item, "funcargs", {})
+        for name in ("ottla_broker", "ottla_shared_broker", "ottla_cluster"):
+            if name in used:
+                from ottla.testing.report import contents
+
+                report.sections.append((f"{name} at the end of the test", contents(used[name])))
+    return report  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -44,6 +63,24 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
     with Broker(**_configs(request)) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_session_broker() -> Iterator[Broker]:
+    """The broker behind ``ottla_shared_broker``; override it to configure it. With pytest-xdist each worker has one."""
+    from ottla.broker.broker import Broker
+
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def ottla_shared_broker(ottla_session_broker: Broker) -> Iterator[SharedBroker]:
+    """This test's part of a broker that all tests share: ``ottla_shared_broker.topic("orders")`` is its own name."""
+    from ottla.testing.shared import SharedBroker
+
+    yield SharedBroker(ottla_session_broker)
+    ottla_session_broker.faults.clear()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from ottla.metadata.brokers import register_broker
 from ottla.metadata.values import Endpoint, Registration
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
-from ottla.testing.clock import ManualClock
+from ottla.testing import ManualClock
 from unit.broker.wire import batch
 
 ME, OTHER, THIRD = 1, 2, 3

@@ -14,7 +14,7 @@ from ottla.storage.log import AppendInfo, Log, SegmentUnverified, Slice
 from ottla.storage.manager import LogManager, OpenReport
 from ottla.storage.reading import OffsetAndTimestamp
 from ottla.storage.retention import remove_paths
-from ottla.testing.clock import ManualClock
+from ottla.testing import ManualClock
 from ottla.types import TopicPartition
 
 T0 = 1_700_000_000_000

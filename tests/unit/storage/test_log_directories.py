@@ -17,7 +17,7 @@ from ottla.storage.checkpoints import CLEAN_SHUTDOWN
 from ottla.storage.data_dir import DataDirMismatch, DataDirUnusable
 from ottla.storage.log import Log
 from ottla.storage.manager import LogManager, OpenReport
-from ottla.testing.clock import ManualClock
+from ottla.testing import ManualClock
 from ottla.types import TopicPartition
 from unit.storage.log_material import T0, offsets_of, read_records, record_batch
 

@@ -17,7 +17,7 @@ from ottla.errors import KafkaStorageError, OttlaError
 from ottla.storage.checkpoints import DamagedCheckpoint, read_offsets, read_partition_metadata, write_offsets
 from ottla.storage.data_dir import DataDirInUse, DataDirMismatch
 from ottla.storage.manager import LogManager
-from ottla.testing.clock import ManualClock
+from ottla.testing import ManualClock
 from ottla.types import TopicPartition
 from unit.storage.log_material import (
     PARTITION,

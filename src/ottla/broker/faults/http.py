@@ -9,6 +9,8 @@
     POST   /clock                         {"milliseconds": 60000}; needs a manual clock
     GET    /topics/TOPIC, /groups/GROUP   the records of a topic; the members, offsets and lag of a group
 
+    POST   /run/OPERATION                 any operation of `Control`, for other processes of ottla
+
 Answers are JSON: ``{"result": ...}``, or ``{"error": "..."}`` with the status 400 or 404.
 """
 
@@ -115,6 +117,8 @@ def _operation(method: str, parts: list[str]) -> tuple[str, dict[str, Any]] | No
             return "fill_disk", {}
         case "DELETE", ["disk", "full"]:
             return "free_disk", {}
+        case "POST", ["run", operation]:
+            return operation, {}
         case "POST", ["clock"]:
             return "advance", {}
     return None

@@ -1,0 +1,47 @@
+"""What was in the topics and groups when a test failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import OttlaError
+
+_RECORDS = 10
+_LONGEST = 100
+
+
+def contents(broker: Any) -> str:
+    """Describe topics and groups of a `Broker` or `Cluster` in a few lines. Never raises."""
+    try:
+        lines = [line for name in broker.topics for line in _topic(name, broker.topics[name].records())]
+        lines += [_group(broker.groups[name]) for name in broker.groups]
+    except (OttlaError, KeyError, OSError) as error:
+        return f"the broker cannot be asked: {error}"
+    return "\n".join(lines) or "there are no topics and no groups"
+
+
+def _topic(name: str, records: list[Any]) -> list[str]:
+    lines = [f"topic {name}: {len(records)} record{'' if len(records) == 1 else 's'}"]
+    if len(records) > _RECORDS:
+        lines.append(f"  … {len(records) - _RECORDS} before these")
+    for record in records[-_RECORDS:]:
+        key = "" if record.key is None else f"{_shown(record.key)}: "
+        lines.append(f"  {record.partition}@{record.offset}  {key}{_shown(record.value)}")
+    return lines
+
+
+def _group(group: Any) -> str:
+    offsets = ", ".join(f"{key} at {offset}" for key, offset in sorted(group.offsets.items()))
+    count = len(group.members)
+    members = f"{count} member{'' if count == 1 else 's'}"
+    return f"group {group.group_id}: {group.state}, {members}, lag {group.lag}{f' ({offsets})' if offsets else ''}"
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = repr(data)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(data):,} bytes)"
