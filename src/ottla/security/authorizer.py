@@ -226,12 +226,14 @@ class Authorizer:
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str | None
     ) -> Decision:
         """Decide about a resource; with None as its name, whether the operation is allowed on any of this type."""
-        if self._version != self.acls.version or len(self._cache) > CACHED:
+        if self._version != self.acls.version:
             self._cache.clear()
             self._version = self.acls.version
         key = (principal, host, operation, resource_type, name)
         decision = self._cache.get(key)
         if decision is None:
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
             if name is None:
                 decision = self._decide_for_any(principal, host, operation, resource_type)
             else:
