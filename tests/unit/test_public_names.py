@@ -51,7 +51,16 @@ def test_public_names_are_these() -> None:
         "__version__",
     ]
     assert aio.__all__ == ["Admin", "Consumer", "DeadLetters", "Producer"]
-    assert ottla.testing.__all__ == ["ManualClock"]
+    assert ottla.testing.__all__ == [
+        "BrokerTestCase",
+        "Fault",
+        "Faults",
+        "GroupState",
+        "ManualClock",
+        "SharedBroker",
+        "Snapshot",
+        "contents",
+    ]
     assert serializers.__all__ == [
         "AvroDeserializer",
         "AvroSerializer",
