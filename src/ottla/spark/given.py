@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.config.elsewhere import hint
+from ottla.config.secrets import resolved_value
 from ottla.config.table import ConfigTable, key, rows
 from ottla.errors import ConfigError, OttlaError
 from ottla.suggestions import did_you_mean
@@ -105,7 +106,7 @@ class Given:
             raise OptionError(f"option {name} is not valid JSON: {self.text(name)!r}. {EXAMPLES[name]}") from None
 
     def kafka(self, *tables: type[ConfigTable]) -> dict[str, str]:
-        """The client configs, without the prefix."""
+        """The client configs, without the prefix. Secrets are resolved here, on the driver: executors need none."""
         named = {name[len(_KAFKA) :]: value.strip() for name, value in self._values.items() if name.startswith(_KAFKA)}
         known = [name for table in tables for name in rows(table)]
         for name, value in named.items():
@@ -113,7 +114,8 @@ class Given:
             if table is None:
                 raise OptionError(_unknown_config(name, known))
             try:
-                key(table, name).parse(value)
+                named[name] = resolved_value(name, value)
+                key(table, name).parse(named[name])
             except ConfigError as error:
                 raise OptionError(f"option kafka.{name}: {error}") from None
         if not self._values:

@@ -9,13 +9,21 @@ from functools import partial
 from ottla.config.admin import AdminConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.producer import ProducerConfig
+from ottla.config.secrets import resolved
 from ottla.config.table import ConfigTable, rows
+from ottla.errors import ConfigError
 from ottla.spark.options import OptionError, ReadOptions, WriteOptions
 from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Source, Table, TopicSink
 
 READING = (ConsumerConfig, AdminConfig)
 WRITING = (ProducerConfig,)
 _KAFKA = "kafka."
+#: With these every other config can be checked alone. Some security protocols need a user.
+_COMPANIONS = {
+    "kafka.bootstrap.servers": "localhost:9092",
+    "kafka.sasl.username": "x",
+    "kafka.sasl.password": "x",
+}
 
 
 def as_settings(given: Mapping[str, object]) -> dict[str, str]:
@@ -23,8 +31,10 @@ def as_settings(given: Mapping[str, object]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
-def read_options(pipeline: Pipeline, source: Source, group_id: str | None, *, headers: bool = False) -> dict[str, str]:
-    """The options of `readStream`."""
+def read_options(
+    pipeline: Pipeline, source: Source, group_id: str | None, *, headers: bool = False, secrets: bool = True
+) -> dict[str, str]:
+    """The options of `readStream`. `secrets`: with the contents of what ${env:…} and ${file:…} refer to."""
     offsets = source.starting_offsets
     given = {
         "subscribe": ",".join(source.topics) or None,
@@ -40,7 +50,7 @@ def read_options(pipeline: Pipeline, source: Source, group_id: str | None, *, he
         "kafka.isolation.level": source.isolation,
     }
     return {
-        **_kafka(pipeline, source.bootstrap_servers, source.kafka, *READING),
+        **_kafka(pipeline, source.bootstrap_servers, source.kafka, *READING, secrets=secrets),
         **as_settings({name: value for name, value in given.items() if value is not None}),
     }
 
@@ -57,18 +67,28 @@ def cluster_options(pipeline: Pipeline, part: Source | TopicSink | DeadLetters) 
     return _kafka(pipeline, part.bootstrap_servers, known, *READING)
 
 
-def write_options(pipeline: Pipeline, sink: TopicSink | DeadLetters, topic: str | None) -> dict[str, str]:
+def write_options(
+    pipeline: Pipeline, sink: TopicSink | DeadLetters, topic: str | None, *, secrets: bool = True
+) -> dict[str, str]:
     """The options of `writeStream`; without a topic, the rows have a topic column."""
     where = {} if topic is None else {"topic": topic}
-    return {**_kafka(pipeline, sink.bootstrap_servers, sink.kafka, *WRITING), **where, "deliver": sink.deliver}
+    kafka = _kafka(pipeline, sink.bootstrap_servers, sink.kafka, *WRITING, secrets=secrets)
+    return {**kafka, **where, "deliver": sink.deliver}
 
 
 def _kafka(
-    pipeline: Pipeline, servers: str | None, more: Mapping[str, object], *tables: type[ConfigTable]
+    pipeline: Pipeline,
+    servers: str | None,
+    more: Mapping[str, object],
+    *tables: type[ConfigTable],
+    secrets: bool = True,
 ) -> dict[str, str]:
     """Client configs; of the pipeline's configs, each client gets those it knows."""
     common = {name: value for name, value in pipeline.kafka.items() if any(name in rows(table) for table in tables)}
-    settings = {f"kafka.{name}": value for name, value in as_settings({**common, **more}).items()}
+    settings = as_settings({**common, **more})
+    if secrets:
+        settings = resolved(settings)
+    settings = {f"kafka.{name}": value for name, value in settings.items()}
     found = servers or pipeline.bootstrap_servers
     return {**settings, **({"kafka.bootstrap.servers": found} if found else {})}
 
@@ -76,10 +96,10 @@ def _kafka(
 def kafka_problems(
     given: Mapping[str, object], *, reading: bool = True, writing: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Names and errors of configs that no client accepts."""
+    """Names and errors of configs that no client accepts. Whether they fit together is another question."""
     for name, value in as_settings(given).items():
         errors = []
-        options = {"kafka.bootstrap.servers": "localhost:9092", f"kafka.{name}": value}
+        options = {**_COMPANIONS, f"kafka.{name}": value}
         if reading:
             errors += _rejected(partial(ReadOptions.of, {**options, "subscribe": "x"}, streaming=True))
         if writing:
@@ -91,6 +111,6 @@ def kafka_problems(
 def _rejected(make: Callable[[], object]) -> list[str]:
     try:
         make()
-    except OptionError as error:
+    except (OptionError, ConfigError) as error:
         return [str(error).replace(f"option {_KAFKA}", _KAFKA)]
     return []

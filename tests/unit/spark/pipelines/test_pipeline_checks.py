@@ -72,6 +72,23 @@ def line_of(text: str, what: str) -> int:
     return max(number for number, line in enumerate(text.splitlines(), 1) if what in line)
 
 
+SASL = '[kafka]\nsecurity.protocol = "SASL_SSL"\nsasl.mechanism = "SCRAM-SHA-256"\n'
+USER = 'sasl.username = "etl"\nsasl.password = "secret"\n'
+
+
+def test_security_is_checked_as_a_whole(tmp_path: Path) -> None:
+    assert found(tmp_path, HEAD + SASL + USER + SOURCE + SINK) == []
+    own = SOURCE + 'kafka = {sasl.username = "etl", sasl.password = "secret"}\n'
+    assert found(tmp_path, HEAD + SASL + own + SINK) == []
+    text = HEAD + SASL + SOURCE + SINK
+    line, message = only(tmp_path, text)
+    assert message == "sasl.username is missing. security.protocol=SASL_SSL requires it."
+    unset = 'sasl.username = "etl"\nsasl.password = "${env:NOT_SET_ANYWHERE}"\n'
+    line, message = only(tmp_path, HEAD + SASL + unset + SOURCE + SINK)
+    assert message.endswith("the environment variable NOT_SET_ANYWHERE is not set.")
+    assert line == line_of(HEAD + SASL + unset, "sasl.password")
+
+
 def test_a_good_one(tmp_path: Path) -> None:
     assert found(tmp_path, HEAD + SOURCE + SINK) == []
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ottla.errors import ConfigError
 from ottla.spark.options import OptionError, ReadOptions, WriteOptions
 from ottla.spark.pipelines.checks.avro import registry_problems
 from ottla.spark.pipelines.checks.functions import function_problems
@@ -200,9 +202,8 @@ class _Check:
                 'bootstrap_servers is missing: set it for the pipeline or this source, such as "localhost:9092"'
             )
             return
-        for name, message in kafka_problems(source.kafka, writing=False):
-            yield source.where.problem(message, f"kafka.{name}")
-        options = read_options(self._pipeline, source, source.group_id)
+        options = read_options(self._pipeline, source, source.group_id, secrets=False)
+        yield from self._kafka(source, partial(ReadOptions.of, options, streaming=True), writing=False)
         try:
             ReadOptions.of(_without_kafka(options), streaming=True)
         except OptionError as error:
@@ -338,12 +339,28 @@ class _Check:
         if not (sink.bootstrap_servers or self._pipeline.bootstrap_servers):
             yield sink.where.problem('bootstrap_servers is missing, such as "localhost:9092"')
             return
-        for name, message in kafka_problems(sink.kafka, reading=False):
-            yield sink.where.problem(message, f"kafka.{name}")
+        options = write_options(self._pipeline, sink, topic, secrets=False)
+        yield from self._kafka(sink, partial(WriteOptions.of, options), reading=False)
         try:
-            WriteOptions.of(_without_kafka(write_options(self._pipeline, sink, topic)))
+            WriteOptions.of(_without_kafka(options))
         except OptionError as error:
             yield sink.where.problem(*_translated(str(error)))
+
+    def _kafka(
+        self, part: Source | TopicSink | DeadLetters, together: Callable[[], object], **kinds: bool
+    ) -> Iterator[Problem]:
+        """The problems of client configs: of single ones, or else of the part's and the pipeline's together."""
+        alone = list(kafka_problems(part.kafka, **kinds))
+        for name, message in alone:
+            yield part.where.problem(message, f"kafka.{name}")
+        if alone or any(kafka_problems(self._pipeline.kafka)):
+            return
+        try:
+            together()
+        except ConfigError as error:
+            yield part.where.problem(str(error), "kafka")
+        except OptionError:
+            pass  # Another check reports it.
 
     def _dead_letters(self, letters: DeadLetters) -> Iterator[Problem]:
         yield from self._writing(letters, letters.topic)
