@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts fuzz authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -109,6 +109,9 @@ crash-cluster: setup ## a cluster under random faults, Kafka's failure matrix, a
 
 fuzz: setup ## send random and malformed requests to a broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)
+
+fuzz-login: setup ## hostile clients that never log in, on each kind of listener: make fuzz-login INPUTS=1000000
+	$(BIN)/python -m tests.fuzz.strangers --inputs $(or $(INPUTS),1000000) $(ARGS)
 
 authorizer: setup ## the authorizer beside a slow reference: make authorizer CASES=1000000
 	$(BIN)/python -m tests.authorizer.run --cases $(or $(CASES),1000000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SMALLEST = 1 << 16
+SMALLEST = 1 << 12
 
 
 class BufferPool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from ottla.broker.authentication.conversations import Conversation, Login, Step
@@ -112,16 +113,20 @@ class Authenticator:
                     f"SASL mechanism '{self._wrong_mechanism}' requested by client is not supported for "
                     f"re-authentication of mechanism '{self._mechanism}'"
                 )
-            step = self._conversation(message)
-            if isinstance(step, Step):
+            if not iscoroutinefunction(self._conversation):
+                step = self._conversation(message)
+                assert isinstance(step, Step)
                 return self._said(connection, step, header)
         except SaslAuthenticationFailed as error:
             return self._failed(header, error)
-        return self._hear_later(connection, step, header)
+        return self._hear_later(connection, message, header)
 
-    async def _hear_later(self, connection: Connection, step: Awaitable[Step], header: RequestHeader | None) -> Answer:
+    async def _hear_later(self, connection: Connection, message: bytes, header: RequestHeader | None) -> Answer:
+        # The conversation is called here, because nothing of this runs if the connection is closed at once.
+        assert self._conversation is not None
         try:
-            return self._said(connection, await step, header)
+            step = self._conversation(message)
+            return self._said(connection, step if isinstance(step, Step) else await step, header)
         except SaslAuthenticationFailed as error:
             return await self._failed(header, error)
 

@@ -34,6 +34,8 @@ _TLS_HELLO = 0x1603
 SHORTEST = 8
 #: How much memory a frame gets before so many of its bytes have arrived.
 FIRST_ALLOCATION = 1 << 16
+#: The same before the client has authenticated.
+STRANGERS_ALLOCATION = 1 << 12
 #: Responses wait for the end of the turn until they are this long.
 ANSWERS_TOGETHER = 1 << 16
 
@@ -60,9 +62,10 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the responses."""
 
     __slots__ = (
-        "_busy", "_closed", "_finish", "_known_by", "_loop", "_mute", "_outgoing", "_reading", "_receive_to", "_server",
-        "_task", "_writing", "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled",
-        "frame_hint", "handler", "last_active", "max_request_size", "may_pause", "min_request_size", "receiving_since",
+        "_busy", "_closed", "_finish", "_first_allocation", "_known_by", "_loop", "_mute", "_outgoing", "_reading",
+        "_receive_to", "_server", "_task", "_writing", "buffer", "channel", "client_host", "client_port",
+        "client_software", "fd", "filled", "frame_hint", "handler", "last_active", "max_request_size", "may_pause",
+        "min_request_size", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, channel: Channel, host: str, port: int) -> None:
@@ -91,6 +94,7 @@ class Connection:
         self.buffer: bytearray | None = None
         self.filled = 0
         self.frame_hint = 0
+        self._first_allocation = FIRST_ALLOCATION
         self._receive_to = FIRST_ALLOCATION
         """The end of what is received now: a large frame is received up to its end, so that the next need not move."""
         self.last_active = self.receiving_since = self._loop.time()
@@ -116,6 +120,7 @@ class Connection:
     def known_by(self, time: float) -> None:
         self._server.strangers[self.client_host] += (time != math.inf) - (self._known_by != math.inf)
         self._known_by = time
+        self._first_allocation = FIRST_ALLOCATION if time == math.inf else STRANGERS_ALLOCATION
 
     @property
     def is_receiving(self) -> bool:
@@ -152,8 +157,8 @@ class Connection:
             self.frame_hint = size
             self._handle(data[4:])
             return
-        self._receive_to = FIRST_ALLOCATION
-        self.buffer = self._server.pool.take(FIRST_ALLOCATION)
+        self._receive_to = max(self._first_allocation, size)
+        self.buffer = self._server.pool.take(self._receive_to)
         self.buffer[:size] = data
         self.filled = size
         if not self._busy:
@@ -174,7 +179,7 @@ class Connection:
             return
         buffer = self.buffer
         if buffer is None:
-            self._receive_to = max(FIRST_ALLOCATION, self.frame_hint)
+            self._receive_to = max(self._first_allocation, self.frame_hint)
             buffer = self.buffer = self._server.pool.take(self._receive_to)
         filled = self.filled
         try:
@@ -262,16 +267,17 @@ class Connection:
         """Move a partly received frame to the front of a buffer that can hold more of it."""
         buffer, have = self.buffer, self.filled - position
         assert buffer is not None
-        wanted = min(size, max(FIRST_ALLOCATION, 2 * have, self.frame_hint))
+        first = self._first_allocation
+        wanted = min(size, max(first, 2 * have, self.frame_hint))
         if len(buffer) - position >= max(wanted, have + 1):
             if position:
                 self._keep_rest(position)
         else:
-            larger = self._server.pool.take(wanted)
+            larger = self._server.pool.take(max(first, wanted))
             larger[:have] = memoryview(buffer)[position : self.filled]
             self._server.pool.give(buffer)
             self.buffer, self.filled = larger, have
-        self._receive_to = max(FIRST_ALLOCATION, wanted)
+        self._receive_to = max(first, wanted)
 
     def _keep_rest(self, position: int) -> None:
         """Drop what has been handled. An idle connection holds no buffer."""
