@@ -119,11 +119,13 @@ authorizer: setup ## the authorizer beside a slow reference: make authorizer CAS
 compat-authorizer: setup ## the authorizer beside Apache Kafka's (needs Java 17+ and Maven): make compat-authorizer CASES=100000
 	$(BIN)/python -m tests.authorizer.kafka --cases $(or $(CASES),100000)
 
-compat-java: setup ## the Java client against ottla (needs Java 17+ and Maven)
+compat-java: setup ## the Java client against ottla, also with TLS and every SASL mechanism (needs Java 17+ and Maven)
 	$(BIN)/python -m tests.compat.with_broker tests/compat/run_java.sh
+	$(BIN)/python -m tests.compat.with_secured_broker tests/compat/run_java.sh
 
-compat-go: setup ## a Go client against ottla (needs Go)
+compat-go: setup ## a Go client against ottla, also with TLS and every SASL mechanism (needs Go)
 	$(BIN)/python -m tests.compat.with_broker tests/compat/run_go.sh
+	$(BIN)/python -m tests.compat.with_secured_broker tests/compat/run_go.sh
 
 compat-java-cluster: setup ## the Java client while leaders of a cluster die (needs Java 17+ and Maven)
 	$(BIN)/python -m tests.cluster.foreign tests/compat/run_java.sh

@@ -10,7 +10,14 @@ from pathlib import Path
 import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,10 @@ class Authority:
         path = self._new(name)
         path.touch(mode=0o600)
         issued = self._issue(name, hosts, days)
-        issued.private_key_and_cert_chain_pem.write_to_path(path)
+        key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        # The only form that Java reads.
+        text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        path.write_bytes(text + b"".join(each.bytes() for each in issued.cert_chain_pems))
         return path
 
     def sign_pkcs12(self, name: str, password: str, *hosts: str) -> Path:

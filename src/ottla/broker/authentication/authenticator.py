@@ -9,6 +9,7 @@ Everything else closes the connection. A client that is refused gets the answer 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable
 from inspect import iscoroutinefunction
@@ -26,6 +27,7 @@ from ottla.types import Millis
 if TYPE_CHECKING:
     from ottla.broker.authentication.listener import SaslListener
 
+logger = logging.getLogger("ottla.net")
 #: As in Kafka: a client that authenticates more often than this is refused.
 LEAST_SECONDS_BETWEEN_LOGINS = 1.0
 Handled = Answer | Later | Awaitable[Answer]
@@ -35,8 +37,8 @@ class Authenticator:
     """The handler of a connection until its client is known. It then hands the connection to the dispatcher."""
 
     __slots__ = (
-        "_asked_versions", "_began_at", "_conversation", "_ends_at", "_has_headers", "_listener",
-        "_mechanism", "_principal", "_problem", "_wrong_mechanism",
+        "_asked_versions", "_began_at", "_conversation", "_ends_at", "_has_headers", "_is_logged", "_listener",
+        "_mechanism", "_principal", "_wrong_mechanism",
     )  # fmt: skip
 
     def __init__(self, listener: SaslListener, connection: Connection) -> None:
@@ -45,8 +47,8 @@ class Authenticator:
         self._conversation: Conversation | None = None
         self._has_headers = False
         self._mechanism = ""
-        self._problem = ""
-        """Why the client will be refused."""
+        self._is_logged = False
+        """Whether the log has the reason why the client will be refused."""
         self._wrong_mechanism = ""
         """What the client has asked for instead of its mechanism, when it authenticates again."""
         self._principal: Principal | None = None
@@ -99,9 +101,7 @@ class Authenticator:
     def _authenticate(self, connection: Connection, frame: memoryview) -> Handled:
         header = _header(frame)
         if header.api_key != ApiKey.SASL_AUTHENTICATE:
-            # Some clients do not understand what the broker says.
-            problem = self._problem or f"a request of the API {header.api_key} in the middle of it"
-            raise CloseConnection(f"authentication with {self._mechanism} failed: {problem}")
+            raise CloseConnection(self._reason(f"a request of the API {header.api_key} in the middle of it"))
         return self._hear(connection, bytes(_body(frame, header).auth_bytes), header)
 
     def _hear(self, connection: Connection, message: bytes, header: RequestHeader | None) -> Handled:
@@ -131,7 +131,11 @@ class Authenticator:
             return await self._failed(header, error)
 
     def _said(self, connection: Connection, step: Step, header: RequestHeader | None) -> Answer:
-        self._problem = step.problem
+        if step.problem:
+            # Some clients do not understand the answer, or are content with it. So this is logged now, and only now.
+            host, port = connection.client_host, connection.client_port
+            logger.warning("connection from %s:%s: %s", host, port, self._reason(step.problem))
+            self._is_logged = True
         lifetime: Millis = 0
         if step.login is not None:
             lifetime = self._authenticated(connection, step.login)
@@ -154,7 +158,13 @@ class Authenticator:
             answer = _answer(
                 header, {"error_code": SaslAuthenticationFailed.code, "error_message": why, "auth_bytes": b""}
             )
-        return self._refused(answer, f"{what} with {self._mechanism} failed: {self._problem or error}")
+        return self._refused(answer, self._reason(str(error)))
+
+    def _reason(self, problem: str) -> str:
+        """Return the line for the log, empty if it is there."""
+        what = "authentication" if self._principal is None else "re-authentication"
+        problem = problem.removeprefix("Authentication failed: ")
+        return "" if self._is_logged else f"{what} with {self._mechanism} failed: {problem}"
 
     async def _refused(self, answer: Buffer | None, why: str) -> Answer:
         """Answer and disconnect a fixed time after the request, so that the time of the answer tells nothing."""

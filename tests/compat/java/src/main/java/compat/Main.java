@@ -1,10 +1,16 @@
 package compat;
 
-/** Checks a broker with Apache Kafka's own Java clients. Arguments: host:port, or host:port,… and a topic for Failover. */
+/**
+ * Checks a broker with Apache Kafka's own Java clients. Arguments: host:port, or host:port,… and a topic for Failover, or
+ * --cases and a file for Secured.
+ */
 public final class Main {
     private Main() {}
 
     public static void main(String[] arguments) throws Exception {
+        if (arguments[0].equals("--cases")) {
+            System.exit(new Secured(arguments[1]).run());
+        }
         if (arguments.length == 2) {
             System.exit(new Failover(arguments[0], arguments[1]).run());
         }
