@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +154,13 @@ def with_aiokafka(access: Access, value: bytes) -> None:
         finally:
             await producer.stop()
 
-    asyncio.run(main())
+    with warnings.catch_warnings():
+        # It leaves the connection open on which it was refused.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            asyncio.run(main())
+        finally:
+            gc.collect()
 
 
 CLIENTS: dict[str, Callable[[Access, bytes], None]] = {

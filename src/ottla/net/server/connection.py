@@ -39,6 +39,9 @@ STRANGERS_ALLOCATION = 1 << 12
 #: Responses wait for the end of the turn until they are this long.
 ANSWERS_TOGETHER = 1 << 16
 
+#: How long a connection stays open after its last answer.
+LINGER_SECONDS = 0.1
+
 Answer: TypeAlias = Buffer | None
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], Answer | Later | Awaitable[Answer]]"
 
@@ -447,9 +450,18 @@ class Connection:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _close_with(self, error: CloseConnection) -> None:
-        if error.answer is not None and not self._closed:
-            self._send(error.answer)
-        self.close(str(error))
+        """Close the connection, after a last answer if there is one.
+
+        Some clients do not look at an answer that arrives together with the end of the connection.
+        """
+        if error.answer is None or self._closed:
+            self.close(str(error))
+            return
+        self._server.log_end(self, str(error))
+        self._busy = True
+        self.handler = _refuse
+        self._send(error.answer)
+        self._loop.call_later(LINGER_SECONDS, self.close, "")
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close the connection, with a log line if there is a reason, and cancel what it waits for."""
@@ -474,3 +486,8 @@ class Connection:
         # First, so that whoever sees the end finds the reason in the log.
         self._server.closed(self, reason, expected=expected)
         self.channel.close()
+
+
+def _refuse(connection: Connection, frame: memoryview) -> Answer:
+    """Handle a frame of a client that has got its last answer."""
+    raise CloseConnection("")

@@ -215,11 +215,14 @@ class Server:
         if not self._per_ip[connection.client_host]:
             del self._per_ip[connection.client_host]
             self.strangers.pop(connection.client_host, None)
+        self.log_end(connection, reason, expected=expected)
+
+    def log_end(self, connection: Connection, reason: str, *, expected: bool = False) -> None:
+        """Log why a connection is closed, if there is a reason."""
         if reason:
             level = logging.DEBUG if expected else logging.WARNING
-            logger.log(
-                level, "connection from %s:%s closed: %s", connection.client_host, connection.client_port, reason
-            )
+            host, port = connection.client_host, connection.client_port
+            logger.log(level, "connection from %s:%s closed: %s", host, port, reason)
 
     def send_soon(self, connection: Connection) -> None:
         """Send the responses of a connection at the end of this turn of the event loop, or when many are waiting."""
