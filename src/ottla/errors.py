@@ -213,15 +213,15 @@ class InvalidCommitOffsetSize(KafkaError, code=28):
 
 
 class TopicAuthorizationFailed(AuthorizationError, code=29):
-    """The user may not do this with the topic."""
+    """The user may not do this with the topic. `ottla acls explain` shows which permission is missing."""
 
 
 class GroupAuthorizationFailed(AuthorizationError, code=30):
-    """The user may not use the group."""
+    """The user may not use the group. `ottla acls explain` shows which permission is missing."""
 
 
 class ClusterAuthorizationFailed(AuthorizationError, code=31):
-    """The user may not do this on the cluster."""
+    """The user may not do this on the cluster. `ottla acls explain` shows which permission is missing."""
 
 
 class InvalidTimestamp(KafkaError, code=32):
@@ -313,7 +313,7 @@ class TransactionCoordinatorFenced(KafkaError, code=52):
 
 
 class TransactionalIdAuthorizationFailed(AuthorizationError, code=53):
-    """The user may not use the transactional id."""
+    """The user may not use the transactional id. `ottla acls explain` shows which permission is missing."""
 
 
 class SecurityDisabled(KafkaError, code=54):
