@@ -80,7 +80,7 @@ def test_the_thread_of_a_forgotten_producer_ends(bootstrap_servers: str) -> None
     before = packing_threads()
 
     async def forget() -> None:
-        await AsyncProducer(bootstrap_servers=bootstrap_servers, **OPTIONS).start()
+        AsyncProducer(bootstrap_servers=bootstrap_servers, **OPTIONS)._bind()
 
     def is_gone() -> bool:
         gc.collect()

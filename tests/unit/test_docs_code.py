@@ -15,7 +15,7 @@ from ottla import Broker
 from ottla.cluster.ports import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("tutorial.md", "how-to.md", "migration.md", "security.md")
+PAGES = ("tutorial.md", "how-to.md", "testing.md", "migration.md", "security.md")
 RUNS = re.compile(r"<!-- runs -->\n```python\n(.*?)```", re.DOTALL)
 ANY = re.compile(r"```python\n(.*?)```", re.DOTALL)
 ADDRESS = "localhost:9092"

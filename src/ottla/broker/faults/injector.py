@@ -35,7 +35,8 @@ class Injector(Dispatcher):
         self, rule: Rule, head: RequestHeader, connection: Connection, frame: memoryview
     ) -> Answer | Later | Awaitable[Answer]:
         if rule.kind == CUT and not rule.after:
-            raise CloseConnection(f"the fault {rule.id} cuts it")
+            connection.close(f"the fault {rule.id} cuts it", expected=True)
+            return None
         if rule.kind == FAIL and not rule.after:
             return self._failed(rule, head, connection, frame)
         return self._disturbed(rule, head, connection, memoryview(bytes(frame)))
@@ -50,7 +51,8 @@ class Injector(Dispatcher):
         if rule.kind == FAIL:
             return self._failed(rule, head, connection, frame)
         if rule.kind == CUT:
-            raise CloseConnection(f"the fault {rule.id} cuts it instead of a response")
+            connection.close(f"the fault {rule.id} cuts it instead of a response", expected=True)
+            return None
         if rule.kind == DROP:
             await _never()
         if rule.kind == DELAY and rule.after:
