@@ -385,3 +385,20 @@ def test_a_partition_that_is_refused_keeps_the_others_out_of_a_transaction(clien
     answer = client.call(ApiKey.ADD_PARTITIONS_TO_TXN, 3, rules, MINE, THEIRS)
     codes = [each.results_by_partition[0].partition_error_code for each in answer.results_by_topic_v3_and_below]
     assert codes == [errors.OperationNotAttempted.code, errors.TopicAuthorizationFailed.code]
+
+
+def test_a_refused_batch_does_not_become_part_of_a_transaction(client: Client) -> None:
+    everything = [AclBinding("transactional-id", "*"), AclBinding("topic", MINE)]
+    producer = client.call(ApiKey.INIT_PRODUCER_ID, 4, everything, "refused")
+    who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch, "base_sequence": 0}
+    records = batch(b"x", transactional=True, **who)
+    data = [
+        {"name": name, "topic_id": client.ids[name], "partition_data": [{"index": 0, "records": records}]}
+        for name in (MINE, THEIRS)
+    ]
+    answer = client.call(ApiKey.PRODUCE, 12, everything, MINE, transactional_id="refused", topic_data=data)
+    assert [each.partition_responses[0].error_code for each in answer.responses] == [0, 29]
+    state = client.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, [*everything, AclBinding("topic", "*")], "refused")
+    assert [topic.topic for topic in state.transaction_states[0].topics] == [MINE]
+    ended = {"transactional_id": "refused", "producer_id": producer.producer_id, "committed": False}
+    client.call(ApiKey.END_TXN, 3, everything, "refused", **ended, producer_epoch=producer.producer_epoch)
