@@ -84,9 +84,12 @@ async def read_rules(admin: AsyncAdmin) -> Rules | None:
         configs = (await admin.describe_configs([resource]))[resource]
     except AuthorizationError:
         return Rules(acls, frozenset(), False, f"You may not read {' and '.join(_CONFIGS)} of the brokers.")
-    values = {name: configs[name].value or "" for name in _CONFIGS if name in configs}
-    super_users = frozenset(each.strip() for each in values.get(_CONFIGS[0], "").split(";") if each.strip())
-    return Rules(acls, super_users, values.get(_CONFIGS[1], "false").lower() == "true")
+    values = {name: configs[name].value for name in _CONFIGS if name in configs}
+    super_users = frozenset(each.strip() for each in (values.get(_CONFIGS[0]) or "").split(";") if each.strip())
+    # Apache Kafka lists them if they are set, but hides their values.
+    hidden = [name for name, value in values.items() if value is None]
+    unknown = f"The brokers do not tell {' and '.join(hidden)}." if hidden else None
+    return Rules(acls, super_users, (values.get(_CONFIGS[1]) or "false").lower() == "true", unknown)
 
 
 # explain
