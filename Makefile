@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts descriptors fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -87,6 +87,9 @@ spark: setup ## all Spark tests, including the long ones with clusters, Connect,
 
 starts: setup ## 100 starts of a pipeline with four flows on a loaded machine: make starts STARTS=100
 	$(BIN)/python -m tests.crash.starts --starts $(or $(STARTS),100) $(ARGS)
+
+descriptors: setup ## 10,000 partitions with 1,024 file descriptors
+	$(BIN)/python -m pytest -m long tests/unit/broker/test_few_descriptors.py
 
 crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the broker: make crash-pipelines ROUNDS=25
 	$(BIN)/python -m tests.crash.pipelines --rounds $(or $(ROUNDS),25) $(ARGS)

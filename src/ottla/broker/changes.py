@@ -21,11 +21,16 @@ class Changes:
 
     async def run(self, change: Coroutine[Any, Any, Result]) -> Result:
         """Run a change to its end, even if the caller stops waiting, and return its result."""
+        task = self.begin(change)
+        await asyncio.wait([task])
+        return task.result()
+
+    def begin(self, change: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Run something to its end that nobody waits for."""
         task = asyncio.ensure_future(change)
         self._running.add(task)
         task.add_done_callback(self._finished)
-        await asyncio.wait([task])
-        return task.result()
+        return task
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

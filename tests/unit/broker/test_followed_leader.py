@@ -9,19 +9,20 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 
 from cluster.waiting import until
 from ottla import errors
+from ottla.broker.fetch_room import Unverified
 from ottla.broker.handlers import fetch
 from ottla.broker.partition import Partition
 from ottla.metadata.brokers import fail_replicas, fence_broker
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
-from ottla.storage.verification import SegmentUnverified
+from ottla.storage.segment import Segment
 from ottla.types import TopicPartition
 from unit.broker.leading import EPOCH, ME, OTHER, THIRD, Leading, leading
 
@@ -160,7 +161,7 @@ async def test_a_follower_is_told_where_its_log_differs_even_if_a_segment_had_to
         found = read(*args)
         calls.append(found)
         if len(calls) == 1:
-            raise SegmentUnverified(SimpleNamespace(path="a segment", verify=lambda: None), 0)
+            raise Unverified([cast("Segment", SimpleNamespace(verify=lambda: None))])
         return found
 
     async with leading(tmp_path) as broker:

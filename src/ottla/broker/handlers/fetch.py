@@ -7,12 +7,12 @@ response refers to slices of segment files.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import NamedTuple
 
 from ottla import errors
 from ottla.broker.authorization import check
+from ottla.broker.fetch_room import Room, Unverified, verify
 from ottla.broker.fetch_sessions import NO_SESSION, FetchPlan, Key, Wanted, grouped, is_urgent
 from ottla.broker.fetch_waiter import FetchWaiter
 from ottla.broker.leader_hints import leader_addresses, leader_hint
@@ -82,7 +82,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
     reader = _reader(node, call, request)
     try:
         reading = read(node, call, plan, reader)
-    except SegmentUnverified as unverified:
+    except Unverified as unverified:
         return _wait(node, call, plan, request, reader, unverified)
     if reading.size >= reader.least or request.max_wait <= 0 or reading.is_urgent or not plan.wanted:
         return _message(node, call, plan, reading, reader)
@@ -113,7 +113,7 @@ def _reader(node: Node, call: Call, request: Struct) -> Reader:
 
 
 async def _wait(
-    node: Node, call: Call, plan: FetchPlan, request: Struct, reader: Reader, first: Reading | SegmentUnverified
+    node: Node, call: Call, plan: FetchPlan, request: Struct, reader: Reader, first: Reading | Unverified
 ) -> Message:
     """Wait for data, or for a segment to be verified, and read again."""
     if isinstance(first, Reading):
@@ -125,22 +125,18 @@ async def _wait(
         )
         await waiter.wait(_existing(node, plan), _longest_wait(node, request) / 1000)
     else:
-        await _verified(first)
+        await first.verify()
     while True:
         try:
             return _message(node, call, plan, read(node, call, plan, reader), reader)
-        except SegmentUnverified as unverified:
-            await _verified(unverified)
+        except Unverified as unverified:
+            await unverified.verify()
 
 
 def _longest_wait(node: Node, request: Struct) -> Millis:
     """Return the client's max_wait, limited to the idle timeout: the client may be gone by then."""
     idle = node.config.connections_max_idle_ms
     return min(request.max_wait, idle) if idle >= 0 else int(request.max_wait)
-
-
-async def _verified(unverified: SegmentUnverified) -> None:
-    await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)
 
 
 def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
@@ -154,24 +150,40 @@ def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
 
 
 def read(node: Node, call: Call, plan: FetchPlan, reader: Reader) -> Reading:
-    """Read each partition once, up to the limits of the request. The first batch may exceed them."""
+    """Read each partition once, up to the limits of the request. The first batch may exceed them.
+
+    Raise Unverified if there are only records that must be checked first. If there are others, those come later.
+    """
     responses: list[tuple[Wanted, Message, int]] = []
-    size, urgent = 0, False
+    room, urgent = Room(reader.most), False
     # Without a session nobody knows what the follower was told.
     wants_watermark = reader.wants_watermark and plan.is_incremental
-    room = reader.most
     for wanted in plan.wanted:
         try:
             if node.authorizer is not None:
                 _check(node, call, wanted.key, reader)
-            response, length = _read_one(node, wanted, room - size, size == 0, reader)
+            response, length = _read_checked(node, wanted, room, reader)
         except errors.KafkaError as error:
             response, length = _failed(node, wanted.key, error), 0
-        if not length and (is_urgent(response) or (wants_watermark and wanted.knows_less_than(response))):
+        if length:
+            room.take(response, length)
+        elif is_urgent(response) or (wants_watermark and wanted.knows_less_than(response)):
             urgent = True
-        size += length
         responses.append((wanted, response, length))
-    return Reading(responses, size, urgent)
+    if room.unverified:
+        if not room.size and not urgent:
+            raise Unverified(room.unverified)
+        node.changes.begin(verify(room.unverified))
+        urgent = True
+    return Reading(responses, room.size, urgent)
+
+
+def _read_checked(node: Node, wanted: Wanted, room: Room, reader: Reader) -> tuple[Message, int]:
+    try:
+        return _read_one(node, wanted, room.left, not (room.size or room.is_closed), reader)
+    except SegmentUnverified as unverified:
+        room.put_off(unverified.segment)
+        return _read_one(node, wanted, 0, False, reader)
 
 
 def _check(node: Node, call: Call, key: Key, reader: Reader) -> None:
