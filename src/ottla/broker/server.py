@@ -271,11 +271,7 @@ class BrokerServer:
         from ottla.broker.cluster.joining import Joining
         from ottla.broker.cluster.member import Cluster
 
-        config = self.config
-        assert config.zookeeper_connect is not None
-        zookeeper = await Cluster.connect(
-            config.zookeeper_connect, config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
-        )
+        zookeeper = await Cluster.connect(self.config)
         cluster = node.cluster = Cluster(node, zookeeper)
         node.controller = cluster.controller
         joining = Joining(node, JOURNAL)

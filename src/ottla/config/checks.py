@@ -145,6 +145,11 @@ def _replication(config: BrokerConfig) -> Iterator[str]:
             f"default.replication.factor ({config.default_replication_factor}) needs other brokers, but without "
             "zookeeper.connect this broker is alone. Set zookeeper.connect, or default.replication.factor=1."
         )
+    if config.zookeeper_set_acl and not config.has_zookeeper_login:
+        yield (
+            "zookeeper.set.acl needs a login at ZooKeeper. Set ottla.zookeeper.digest, ottla.zookeeper.jaas.config, or "
+            "zookeeper.ssl.keystore.location."
+        )
     wait = config.replica_fetch_wait_max_ms
     for name in ("replica.lag.time.max.ms", "replica.socket.timeout.ms"):
         limit = getattr(config, name.replace(".", "_"))

@@ -67,8 +67,10 @@ _IGNORED = (
     "transaction.two.phase.commit.enable",
     "unclean.leader.election.interval.ms",
     "unstable.",
+    "zookeeper.clientCnxnSocket",
     "zookeeper.max.in.flight.requests",
     "zookeeper.metadata.migration.enable",
+    "zookeeper.ssl.protocol",
     "zookeeper.sync.time.ms",
 )
 _SECURITY = {
@@ -78,9 +80,9 @@ _SECURITY = {
     "sasl.oauthbearer.client.credentials.": "an OAUTHBEARER login of the broker itself",
     "sasl.oauthbearer.scope": "an OAUTHBEARER login of the broker itself",
     "sasl.oauthbearer.token.endpoint.url": "an OAUTHBEARER login of the broker itself",
-    "zookeeper.clientCnxnSocket": "TLS to ZooKeeper",
-    "zookeeper.set.acl": "ACLs in ZooKeeper",
-    "zookeeper.ssl.": "TLS to ZooKeeper",
+    "zookeeper.ssl.cipher.suites": "cipher suites for ZooKeeper",
+    "zookeeper.ssl.crl.enable": "lists of revoked certificates",
+    "zookeeper.ssl.ocsp.enable": "lists of revoked certificates",
 }
 _JAVA_CODE = (
     "alter.config.policy.class.name",

@@ -5,8 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ottla.config.fields import LONG_MAX, Check, at_least, between, boolean, int16, int32, int64, one_of, string
+from ottla.config.fields import (
+    LONG_MAX,
+    Check,
+    at_least,
+    between,
+    boolean,
+    each_of,
+    int16,
+    int32,
+    int64,
+    listing,
+    one_of,
+    password,
+    string,
+)
 from ottla.config.listeners import parse_address
+from ottla.security.jaas import Jaas
 
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -26,6 +41,16 @@ def _is_ensemble(text: str) -> bool:
     return all(host and port for host, port in addresses)
 
 
+def _has_login(text: str) -> bool:
+    try:
+        jaas = Jaas.parse(text)
+    except ValueError:
+        return False
+    return bool(jaas.username and jaas.password)
+
+
+_STORE_TYPES = one_of("PEM", "PKCS12", "JKS")
+_STORE_TYPE = "Without effect: the content of the file says whether it is PEM or PKCS12."
 _ENSEMBLE = Check(
     "host:port of each server, separated by commas, and maybe a path, such as zk1:2181/ottla", _is_ensemble
 )
@@ -62,6 +87,41 @@ class ReplicationConfig:
         "Fence a broker that ZooKeeper has not heard from for this long: a hung or disconnected machine. A dead "
         "process is noticed at once. Kafka's default is 18000; here a false alarm costs only a change of leaders.",
         at_least(1),
+    )
+
+    zookeeper_set_acl: bool = boolean(
+        False, "Let only brokers with the same login read and change what this broker creates in ZooKeeper."
+    )
+    zookeeper_ssl_client_enable: bool = boolean(False, "Connect to ZooKeeper with TLS.")
+    zookeeper_ssl_enabled_protocols: tuple[str, ...] | None = listing(
+        None, "The TLS versions to use with ZooKeeper. If not set, 1.2 and 1.3.", each_of("TLSv1.2", "TLSv1.3")
+    )
+    zookeeper_ssl_endpoint_identification_algorithm: str = string(
+        "HTTPS",
+        "With HTTPS, ZooKeeper's certificate must match its host name. Empty disables the check.",
+        one_of("HTTPS", ""),
+        item=str.upper,
+    )
+    zookeeper_ssl_keystore_location: str | None = string(
+        None, "The file with the key and certificate of this broker for ZooKeeper, PEM or PKCS12."
+    )
+    zookeeper_ssl_keystore_password: str | None = password(None, "The password of that key or file.")
+    zookeeper_ssl_keystore_type: str | None = string(None, _STORE_TYPE, _STORE_TYPES, item=str.upper)
+    zookeeper_ssl_truststore_location: str | None = string(
+        None, "The file with the authorities that sign ZooKeeper's certificate, PEM or PKCS12."
+    )
+    zookeeper_ssl_truststore_password: str | None = password(None, "The password of a PKCS12 file.")
+    zookeeper_ssl_truststore_type: str | None = string(None, _STORE_TYPE, _STORE_TYPES, item=str.upper)
+    ottla_zookeeper_digest: str | None = password(
+        None,
+        "The login at ZooKeeper with its `digest` scheme, as user:password.",
+        Check("a user and a password such as broker:secret", lambda text: ":" in text.strip(":")),
+    )
+    ottla_zookeeper_jaas_config: str | None = password(
+        None,
+        "The login at ZooKeeper with SASL (DIGEST-MD5), which Kafka has in a JAAS file: "
+        '`org.apache.zookeeper.server.auth.DigestLoginModule required username="..." password="...";`.',
+        Check("the entry of a JAAS file with username and password", _has_login),
     )
 
     # Topics.
@@ -157,6 +217,12 @@ class ReplicationConfig:
     def is_clustered(self) -> bool:
         """Whether ZooKeeper connects this broker with others."""
         return self.zookeeper_connect is not None
+
+    @property
+    def has_zookeeper_login(self) -> bool:
+        """Whether ZooKeeper knows who this broker is."""
+        has_certificate = self.zookeeper_ssl_client_enable and self.zookeeper_ssl_keystore_location is not None
+        return has_certificate or bool(self.ottla_zookeeper_digest or self.ottla_zookeeper_jaas_config)
 
     @property
     def offsets_topic_replicas(self) -> int:

@@ -7,7 +7,10 @@ that converts them.
 
 from __future__ import annotations
 
+import os
+import shlex
 import ssl
+import stat
 import tempfile
 from pathlib import Path
 
@@ -66,6 +69,19 @@ def load_key_text(context: ssl.SSLContext, key: str | None, chain: str, password
         raise ConfigError(
             f"ssl.keystore.key and ssl.keystore.certificate.chain are not a PEM key and certificates ({error})."
         ) from None
+
+
+def refuse_readable_by_all(path: str, name: str) -> None:
+    """Raise ConfigError if every user of this computer can read a private key."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:  # explained by whoever reads it next
+        return
+    if os.name == "posix" and mode & stat.S_IROTH:
+        raise ConfigError(
+            f"{name}: every user of this computer can read the private key in {path}. Run: "
+            f"chmod o-r {shlex.quote(path)}"
+        )
 
 
 def _load_text(context: ssl.SSLContext, text: str, password: str | None) -> None:

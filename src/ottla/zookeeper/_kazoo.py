@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import math
 import select
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +16,12 @@ from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
+from kazoo.security import CREATOR_ALL_ACL
 
+from ottla.errors import OttlaError
 from ottla.zookeeper.values import (
+    ANYBODY,
+    Access,
     BadVersion,
     Check,
     ConnectionLost,
@@ -59,6 +65,23 @@ class _Directly(SequentialThreadingHandler):  # type: ignore[misc]
 
     running = False
 
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self._access = access
+
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> socket.socket:
+        """Connect to a server, with a context of our own, which trusts only whom the configs say."""
+        sock = socket.create_connection(address, timeout)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._access.tls is None:
+            return sock
+        try:
+            return self._access.tls().wrap_socket(sock, server_hostname=hostname)
+        except BaseException:
+            sock.close()
+            raise
+
     def start(self) -> None:
         pass
 
@@ -96,11 +119,21 @@ class Connection:
     """A session that connects again and again. `on_state` gets the state and the id of the session."""
 
     def __init__(
-        self, hosts: Sequence[str], session_timeout: float, on_state: Callable[[SessionState, int], None]
+        self,
+        hosts: Sequence[str],
+        session_timeout: float,
+        on_state: Callable[[SessionState, int], None],
+        access: Access = ANYBODY,
     ) -> None:
-        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.5}
         self._client = KazooClient(
-            ",".join(hosts), session_timeout, handler=_Directly(), connection_retry=retry, logger=_LOGGER
+            ",".join(hosts),
+            session_timeout,
+            handler=_Directly(access),
+            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.5},
+            default_acl=CREATOR_ALL_ACL if access.keeps_nodes_private else None,
+            auth_data=[("digest", access.digest)] if access.digest is not None else None,
+            sasl_options=_sasl_options(access),
+            logger=_LOGGER,
         )
         self._on_state = on_state
         self._client.add_listener(self._changed)
@@ -149,6 +182,18 @@ class Connection:
                 case Check():
                     transaction.check(path, operation.version)
         return transaction.commit_async()
+
+
+def _sasl_options(access: Access) -> dict[str, str] | None:
+    if access.sasl is None:
+        return None
+    if importlib.util.find_spec("puresasl") is None:
+        raise OttlaError(
+            "a login at ZooKeeper with SASL (ottla.zookeeper.jaas.config) requires pure-sasl, which is not installed: "
+            "pip install 'ottla[cluster]'"
+        )
+    username, password = access.sasl
+    return {"mechanism": "DIGEST-MD5", "username": username, "password": password}
 
 
 def node_of(answer: Any) -> Node:

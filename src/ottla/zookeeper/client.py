@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.config.zookeeper import ConnectString
 from ottla.errors import OttlaError
 from ottla.zookeeper.values import (
+    ANYBODY,
+    Access,
     ConnectionLost,
     Create,
     Node,
@@ -62,7 +64,15 @@ class ZooKeeper:
         await zookeeper.stop()
     """
 
-    def __init__(self, connect: str, *, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000) -> None:
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int = 18_000,
+        access: Access = ANYBODY,
+    ) -> None:
+        self._access = access
         self.address = ConnectString.parse(connect)
         self.session_timeout = session_timeout_ms / 1000
         self.connection_timeout = connection_timeout_ms / 1000
@@ -84,7 +94,7 @@ class ZooKeeper:
             raise OttlaError("a cluster requires kazoo, which is not installed: pip install 'ottla[cluster]'") from None
         self._kazoo = _kazoo
         return _kazoo.Connection(
-            self.address.hosts, self.session_timeout, lambda *state: self._on_loop(self._changed, *state)
+            self.address.hosts, self.session_timeout, lambda *state: self._on_loop(self._changed, *state), self._access
         )
 
     # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,8 +147,13 @@ class ZooKeeper:
         found = ", ".join(f"{host} {probe}" for host, probe in zip(self.address.hosts, probes, strict=True))
         return (
             f"cannot connect to ZooKeeper within {self.connection_timeout:g} s (zookeeper.connection.timeout.ms): "
-            f"{found}; check zookeeper.connect, and that ZooKeeper is running"
+            f"{found}; check zookeeper.connect{self._secrets_to_check()}, and that ZooKeeper is running"
         )
+
+    def _secrets_to_check(self) -> str:
+        names = ["zookeeper.ssl.client.enable and the certificates"] if self._access.tls is not None else []
+        names += ["ottla.zookeeper.jaas.config"] if self._access.sasl is not None else []
+        return "".join(f", {name}" for name in names)
 
     def _changed(self, state: SessionState, session_id: int) -> None:
         if self._is_stopped or state is self.state:

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from ottla.errors import OttlaError
 
 ANY_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to connect to ZooKeeper, and as whom."""
+
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Returns the context for a new connection."""
+    digest: str | None = field(default=None, repr=False)
+    """user:password for the `digest` scheme."""
+    sasl: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password for SASL with DIGEST-MD5."""
+    keeps_nodes_private: bool = False
+    """Whether only those with the same login may read and change new nodes."""
+
+
+ANYBODY = Access()
+"""Without TLS and login."""
 
 
 class SessionState(enum.Enum):

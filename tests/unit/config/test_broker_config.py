@@ -62,6 +62,9 @@ def test_id() -> None:
         ("zookeeper.connect", "zk1", "such as zk1:2181/ottla"),
         ("zookeeper.connect", "zk1:2181,", "such as zk1:2181/ottla"),
         ("zookeeper.connect", "zk1:0", "such as zk1:2181/ottla"),
+        ("zookeeper.set.acl", "true", "needs a login at ZooKeeper"),
+        ("ottla.zookeeper.digest", "broker", "such as broker:secret"),
+        ("ottla.zookeeper.jaas.config", "x required;", "the entry of a JAAS file with username and password"),
         ("zookeeper.connect", "zk1:2181/a,zk2:2181/a", "such as zk1:2181/ottla"),
         ("zookeeper.connect", "zk1:2181/a//b", "such as zk1:2181/ottla"),
         ("fetch.max.bytes", "1023", "at least 1024"),
@@ -180,7 +183,7 @@ def test_a_name_of_topics_is_led_to_the_brokers() -> None:
     [
         ("sasl.kerberos.service.name", "It requests Kerberos"),
         ("delegation.token.secret.key", "It requests delegation tokens"),
-        ("zookeeper.ssl.client.enable", "It requests TLS to ZooKeeper"),
+        ("zookeeper.ssl.crl.enable", "It requests lists of revoked certificates"),
         ("ssl.engine.factory.class", "Java"),
         ("listener.name.plaintext.sasl.kerberos.service.name", "It requests Kerberos"),
         ("listener.name.plaintext.ssl.engine.factory.class", "Java"),

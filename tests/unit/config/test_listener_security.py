@@ -7,7 +7,7 @@ import pytest
 from ottla.config import Alteration, AlterOp, BrokerConfig, alter_broker, describe_broker
 from ottla.config.fields import ConfigType
 from ottla.config.properties import parse_broker_properties
-from ottla.config.security import AUTHORIZERS
+from ottla.config.security import AUTHORIZERS, ListenerSecurity
 from ottla.config.table import rows
 from ottla.errors import ConfigError, InvalidRequest
 
@@ -105,11 +105,16 @@ def test_certificates_of_a_listener_can_change_at_run_time() -> None:
 
 
 SECRETS = [name for name, row in rows(BrokerConfig).items() if row.type is ConfigType.PASSWORD]
+OF_LISTENERS = [f"listener.name.inside.{name}" for name in SECRETS if name in rows(ListenerSecurity)]
+FORMS = {
+    "ottla.zookeeper.digest": f"broker:{MARKER}",
+    "ottla.zookeeper.jaas.config": f'x.DigestLoginModule required username="broker" password="{MARKER}";',
+}
 
 
-@pytest.mark.parametrize("name", [*SECRETS, *(f"listener.name.inside.{name}" for name in SECRETS)])
+@pytest.mark.parametrize("name", [*SECRETS, *OF_LISTENERS])
 def test_secrets_are_never_shown(name: str) -> None:
-    config = BrokerConfig.parse({**TWO, name: MARKER})
+    config = BrokerConfig.parse({**TWO, name: FORMS.get(name, MARKER)})
     (entry,) = describe_broker(config, names=[name])
     assert entry.is_sensitive
     assert entry.value is None

@@ -19,7 +19,9 @@ from ottla.broker.cluster.joining import remember_life
 from ottla.broker.cluster.liveness import Watchdog
 from ottla.broker.cluster.peers import Peers, endpoint_of
 from ottla.broker.cluster.requests import Requests
+from ottla.broker.cluster.security import access_to_zookeeper
 from ottla.broker.node import Address, Node
+from ottla.config import BrokerConfig
 from ottla.metadata import MetadataRecord
 from ottla.metadata import records as r
 from ottla.metadata.brokers import begin_controlled_shutdown
@@ -73,12 +75,14 @@ class Cluster:
     # ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────
 
     @classmethod
-    async def connect(cls, connect: str, session_timeout_ms: int, connection_timeout_ms: int | None) -> ZooKeeper:
+    async def connect(cls, config: BrokerConfig) -> ZooKeeper:
         """Return a session with ZooKeeper whose nodes are prepared."""
+        assert config.zookeeper_connect is not None
         zookeeper = ZooKeeper(
-            connect,
-            session_timeout_ms=session_timeout_ms,
-            connection_timeout_ms=connection_timeout_ms or session_timeout_ms,
+            config.zookeeper_connect,
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms,
+            access=access_to_zookeeper(config),
         )
         await zookeeper.start()
         try:

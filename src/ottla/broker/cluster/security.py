@@ -1,12 +1,14 @@
-"""How this broker connects to the others: with the protocol of their listener, and its own certificate and user."""
+"""How this broker connects to the others and to ZooKeeper: with which protocol, certificate and user."""
 
 from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ottla.config import BrokerConfig
 from ottla.config.client import ClientConfig
 from ottla.config.security import ListenerSecurity
 from ottla.config.table import attribute
@@ -15,6 +17,9 @@ from ottla.net.client.sasl import Sasl
 from ottla.net.client.security import Security
 from ottla.net.client.tls import context_of
 from ottla.net.reloading import Reloading
+from ottla.net.stores import refuse_readable_by_all
+from ottla.security.jaas import Jaas
+from ottla.zookeeper.values import Access
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
@@ -54,7 +59,7 @@ class SecurityBetweenBrokers:
             mechanism = config.sasl_mechanism_inter_broker_protocol
             jaas = listener.for_mechanism(mechanism).jaas
             sasl = Sasl(mechanism, jaas.username or "", jaas.password or "")
-        return Security(self._contexts.current() if listener.has_tls else None, sasl)
+        return Security(self._contexts.current() if self._contexts is not None else None, sasl)
 
     def _present(self) -> ListenerSecurity:
         config = self._node.config
@@ -68,13 +73,36 @@ class SecurityBetweenBrokers:
             logger.error("%s keeps its old certificates: %s", _WHO, error)
 
 
-def _contexts(listener: ListenerSecurity) -> Reloading[ssl.SSLContext | None]:
-    files = (listener.ssl_keystore_location, listener.ssl_truststore_location) if listener.has_tls else ()
-    return Reloading(partial(_context, listener), files, _WHO)
+def _contexts(listener: ListenerSecurity) -> Reloading[ssl.SSLContext] | None:
+    if not listener.has_tls:
+        return None
+    return _reloading({name: getattr(listener, attribute(name)) for name in _SHARED}, _WHO)
 
 
-def _context(listener: ListenerSecurity) -> ssl.SSLContext | None:
-    values = {name: getattr(listener, attribute(name)) for name in _SHARED}
-    protocol = "SSL" if listener.has_tls else "PLAINTEXT"
+def access_to_zookeeper(config: BrokerConfig) -> Access:
+    """Return how to connect to ZooKeeper. Raise ConfigError if the certificates cannot be used."""
+    tls = None
+    if config.zookeeper_ssl_client_enable:
+        found = {name: getattr(config, attribute(f"zookeeper.{name}"), None) for name in _SHARED}
+        algorithm = config.zookeeper_ssl_endpoint_identification_algorithm.lower()
+        values = {**found, "ssl.endpoint.identification.algorithm": algorithm}
+        tls = _reloading(values, "the connection to ZooKeeper").current
+    sasl = None
+    if config.ottla_zookeeper_jaas_config is not None:
+        jaas = Jaas.parse(config.ottla_zookeeper_jaas_config)
+        sasl = jaas.username or "", jaas.password or ""
+    return Access(tls, config.ottla_zookeeper_digest, sasl, config.zookeeper_set_acl)
+
+
+def _reloading(values: Mapping[str, Any], who: str) -> Reloading[ssl.SSLContext]:
+    files = (values.get("ssl.keystore.location"), values.get("ssl.truststore.location"))
+    return Reloading(partial(_context, values), files, who)
+
+
+def _context(values: Mapping[str, Any]) -> ssl.SSLContext:
     given = {name: value for name, value in values.items() if value is not None}
-    return context_of(ClientConfig.parse({"bootstrap.servers": "unused:1", "security.protocol": protocol, **given}))
+    if (keystore := given.get("ssl.keystore.location")) is not None:
+        refuse_readable_by_all(keystore, "ssl.keystore.location")
+    context = context_of(ClientConfig.parse({"bootstrap.servers": "unused:1", "security.protocol": "SSL", **given}))
+    assert context is not None
+    return context

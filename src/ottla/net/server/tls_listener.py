@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shlex
 import socket
 import ssl
-import stat
 from functools import partial
-from pathlib import Path
 
 from ottla.config.security import ListenerSecurity
 from ottla.errors import ConfigError
 from ottla.net.reloading import Reloading
 from ottla.net.server.tls import CHUNK, TlsChannel, TlsFailed
-from ottla.net.stores import VERSIONS, load_authorities, load_key, load_key_text
+from ottla.net.stores import VERSIONS, load_authorities, load_key, load_key_text, refuse_readable_by_all
 from ottla.security.principal_rules import PrincipalRules, distinguished_name
 from ottla.security.principals import ANONYMOUS, Principal
 
@@ -135,19 +131,6 @@ def _load_own_key(context: ssl.SSLContext, security: ListenerSecurity) -> None:
         password=security.ssl_keystore_password,
         key_password=security.ssl_key_password,
     )
-
-
-def refuse_readable_by_all(path: str, name: str) -> None:
-    """Raise ConfigError if every user of this computer can read a private key."""
-    try:
-        mode = Path(path).stat().st_mode
-    except OSError:  # explained by whoever reads it next
-        return
-    if os.name == "posix" and mode & stat.S_IROTH:
-        raise ConfigError(
-            f"{name}: every user of this computer can read the private key in {path}. Run: "
-            f"chmod o-r {shlex.quote(path)}"
-        )
 
 
 def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> set[str]:
