@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.authentication.conversations import Conversation, Login, Step
 from ottla.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from ottla.net.client.errors import api_title
 from ottla.net.server.connection import SHORTEST, Answer, CloseConnection, Connection, Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey, api
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.net")
 #: As in Kafka: a client that authenticates more often than this is refused.
 LEAST_SECONDS_BETWEEN_LOGINS = 1.0
+KNOWN = frozenset(map(int, ApiKey))
 Handled = Answer | Later | Awaitable[Answer]
 
 
@@ -75,7 +77,7 @@ class Authenticator:
             self._asked_versions = header.api_version <= api(header.api_key).last
             return self._listener.serve(connection, frame)
         raise CloseConnection(
-            f"a request of the API {header.api_key} before authentication: the client may have another "
+            f"{_title(header)} before authentication: the client may have another "
             f"security.protocol than this listener, which has {self._listener.protocol}"
         )
 
@@ -101,7 +103,7 @@ class Authenticator:
     def _authenticate(self, connection: Connection, frame: memoryview) -> Handled:
         header = _header(frame)
         if header.api_key != ApiKey.SASL_AUTHENTICATE:
-            raise CloseConnection(self._reason(f"a request of the API {header.api_key} in the middle of it"))
+            raise CloseConnection(self._reason(f"{_title(header)} in the middle of it"))
         return self._hear(connection, bytes(_body(frame, header).auth_bytes), header)
 
     def _hear(self, connection: Connection, message: bytes, header: RequestHeader | None) -> Handled:
@@ -223,6 +225,10 @@ def _body(frame: memoryview, header: RequestHeader) -> codec.Struct:
         return codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
     except codec.DecodeError as error:
         raise CloseConnection(f"{known.name} v{header.api_version}: {error}") from error
+
+
+def _title(header: RequestHeader) -> str:
+    return api_title(header.api_key) if header.api_key in KNOWN else f"a request of the API {header.api_key}"
 
 
 def _answer(header: RequestHeader, message: Message) -> Buffer:
