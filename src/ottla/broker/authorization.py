@@ -8,13 +8,14 @@ their answers what the client may not see (`sees`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla import errors
 from ottla.protocol.codec import Struct
 from ottla.security.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
-from ottla.security.authorizer import Authorizer
+from ottla.security.authorizer import Authorizer, shown
 from ottla.security.permissions import Need
 from ottla.security.principals import parse_principals
 
@@ -48,7 +49,7 @@ class Refusals:
         """Take note that a client was refused something."""
         self._node.metrics.denied(need.operation.title, need.resource_type.title)
         question = (call.principal, call.connection.client_host, need.operation, need.resource_type, name)
-        known = (call.principal, need.operation, need.resource_type, name)
+        known = (call.principal, need.operation, need.resource_type, shown(name))
         if known in self._logged or self._node.authorizer is None:
             return
         if len(self._logged) >= REMEMBERED:
@@ -87,6 +88,14 @@ def sees(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> bool:
     return is_allowed(
         node, call, operation, resource_type, CLUSTER_NAME if resource_type == ResourceType.CLUSTER else None
     )
+
+
+def viewer(node: Node, call: Call, need: Need) -> Callable[[str], bool] | None:
+    """Return what says whether the client may see a resource; None if it may see all. It outlives the connection."""
+    if node.authorizer is None:
+        return None
+    decide = partial(node.authorizer.decide, call.principal, call.connection.client_host)
+    return lambda name: decide(need.operation, need.resource_type, name).allowed
 
 
 def refusal(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> errors.KafkaError | None:

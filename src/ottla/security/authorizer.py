@@ -30,6 +30,8 @@ from ottla.security.principals import Principal
 
 #: The most decisions that are kept. More than this many different questions start anew.
 CACHED = 20_000
+LONGEST_NAME = 300
+"""Decisions about longer names are not remembered, and logs show only so much of a name: clients choose names."""
 
 
 class Reason(Enum):
@@ -40,6 +42,17 @@ class Reason(Enum):
     NO_RULE_MATCHES = "no rule allows it"
     NO_RULES_ALLOWED = "the resource has no rules and allow.everyone.if.no.acl.found is true"
     NO_RULES_DENIED = "the resource has no rules"
+
+
+def shown(name: str) -> str:
+    r"""Return a name as a log line may have it: not too long, and without control characters.
+
+    >>> shown("orders"), shown("a\nb")
+    ('orders', "'a\\nb'")
+    """
+    if len(name) <= LONGEST_NAME and name.isprintable():
+        return name
+    return repr(name[:LONGEST_NAME]) + ("…" if len(name) > LONGEST_NAME else "")
 
 
 class Decision(NamedTuple):
@@ -59,10 +72,10 @@ class Decision(NamedTuple):
         'User:etl may not Write on topic orders from 10.0.0.1: the resource has no rules.'
         """
         kind = resource_type.name.lower()
-        resource = f"any {kind}" if name is None else resource_text(resource_type, name)
+        resource = f"any {kind}" if name is None else resource_text(resource_type, shown(name))
         because = self.reason.value if self.rule is None else f'the rule "{self.rule}" decides'
         verb = "may" if self.allowed else "may not"
-        return f"{principal} {verb} {operation.title} on {resource} from {host}: {because}."
+        return f"{shown(str(principal))} {verb} {operation.title} on {resource} from {host}: {because}."
 
 
 class _Rule(NamedTuple):
@@ -232,13 +245,14 @@ class Authorizer:
         key = (principal, host, operation, resource_type, name)
         decision = self._cache.get(key)
         if decision is None:
-            if len(self._cache) >= CACHED:
-                self._cache.clear()
             if name is None:
                 decision = self._decide_for_any(principal, host, operation, resource_type)
             else:
                 decision = self._decide(str(principal), host, operation, resource_type, name)
-            self._cache[key] = decision
+            if name is None or len(name) <= LONGEST_NAME:
+                if len(self._cache) >= CACHED:
+                    self._cache.clear()
+                self._cache[key] = decision
         return decision
 
     def _decide(

@@ -138,3 +138,18 @@ def test_a_filter_that_matches_finds_all_rules_of_a_resource() -> None:
 )
 def test_a_wrong_rule_is_explained(change: dict[str, Any], problem: str | None) -> None:
     assert wrong_with(ORDERS._replace(**change)) == problem
+
+
+def test_names_that_clients_choose_are_short_and_harmless_in_a_sentence() -> None:
+    question = (Operation.READ, ResourceType.TOPIC, "a\n2026 INFO all is well" + "x" * 1000)
+    sentence = Decision(False, Reason.NO_RULES_DENIED).sentence(ETL, "10.0.0.1", *question)
+    assert sentence.isprintable()
+    assert len(sentence) < 500
+
+
+def test_decisions_about_many_long_names_are_not_remembered() -> None:
+    authorizer = Authorizer(Acls([ORDERS]))
+    for number in range(100):
+        name = f"{number}" + "x" * 30_000
+        assert not authorizer.decide(ETL, "10.0.0.1", Operation.READ, ResourceType.GROUP, name).allowed
+    assert not authorizer._cache

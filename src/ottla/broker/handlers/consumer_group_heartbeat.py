@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ottla import errors
-from ottla.broker.authorization import sees
+from ottla.broker.authorization import viewer
 from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
@@ -65,7 +65,7 @@ def _heartbeat_request(node: Node, call: Call, request: Struct) -> ConsumerHeart
         call.client_id or "",
         f"/{call.connection.client_host}",
         call.api_version >= 1,
-        None if node.authorizer is None else partial(sees, node, call, SEE_TOPIC),
+        viewer(node, call, SEE_TOPIC),
     )
     heartbeat: ConsumerHeartbeatRequest = _new(ConsumerHeartbeatRequest, values)
     return heartbeat

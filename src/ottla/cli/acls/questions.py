@@ -84,6 +84,9 @@ async def read_rules(admin: AsyncAdmin) -> Rules | None:
         configs = (await admin.describe_configs([resource]))[resource]
     except AuthorizationError:
         return Rules(acls, frozenset(), False, f"You may not read {' and '.join(_CONFIGS)} of the brokers.")
+    if not any(name.startswith("ottla.") for name in configs):
+        # Apache Kafka compares hosts as text: a network is nobody's address.
+        acls = [each for each in acls if "/" not in each.host]
     values = {name: configs[name].value for name in _CONFIGS if name in configs}
     super_users = frozenset(each.strip() for each in (values.get(_CONFIGS[0]) or "").split(";") if each.strip())
     # Apache Kafka lists them if they are set, but hides their values.
