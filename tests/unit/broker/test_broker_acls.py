@@ -90,7 +90,8 @@ def test_a_refusal_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) 
             assert wire.produce("orders", batch(b"x")).error_code == 29
             # What the client did not name is not logged.
             assert not wire.call(ApiKey.METADATA, 9, {"topics": None}).topics
-        assert [record.getMessage() for record in caplog.records if record.name == "ottla.security"] == [
+        messages = [record.getMessage() for record in caplog.records if record.name == "ottla.security"]
+        assert [each for each in messages if "do not authenticate" not in each] == [
             "User:ANONYMOUS may not Write on topic orders from 127.0.0.1: the resource has no rules."
         ]
         assert broker.metrics_address is not None
