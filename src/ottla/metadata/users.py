@@ -19,6 +19,8 @@ from ottla.types import Millis
 if TYPE_CHECKING:
     from ottla.metadata.machine import Metadata
 
+#: The longest name and salt, so that a record fits into a node of ZooKeeper.
+MOST_BYTES = 1024
 #: What Kafka's tools and ours use for new users.
 DEFAULT_KIND = (MIN_ITERATIONS, 32)
 
@@ -117,6 +119,8 @@ def alter_users(
 def _problem(users: Users, change: Deletion | Upsertion) -> errors.KafkaError | None:
     if not change.name:
         return errors.UnacceptableCredential("The user name must not be empty.")
+    if len(change.name) > MOST_BYTES:
+        return errors.UnacceptableCredential(f"The user name must not be longer than {MOST_BYTES} characters.")
     if change.mechanism not in ScramMechanism._value2member_map_:
         return errors.UnsupportedSaslMechanism("Unknown SCRAM mechanism. There are SCRAM-SHA-256 and SCRAM-SHA-512.")
     if isinstance(change, Deletion):
@@ -128,8 +132,10 @@ def _problem(users: Users, change: Deletion | Upsertion) -> errors.KafkaError | 
         return errors.UnacceptableCredential(
             f"Too {few_or_many} iterations: there must be {MIN_ITERATIONS} to {MAX_ITERATIONS}."
         )
-    if not change.salt or not change.salted_password:
-        return errors.UnacceptableCredential("The salt and the salted password must not be empty.")
+    if not change.salted_password or not 0 < len(change.salt) <= MOST_BYTES:
+        return errors.UnacceptableCredential(
+            f"The salted password must not be empty, and the salt must have 1 to {MOST_BYTES} bytes."
+        )
     return None
 
 

@@ -173,7 +173,7 @@ class KeyServer(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.may_answer = threading.Event()
         self.asked = 0
 
@@ -189,12 +189,12 @@ class KeyServer(http.server.ThreadingHTTPServer):
             def log_message(handler, *_: Any) -> None:  # noqa: N805
                 pass
 
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", port), Handler)
 
 
 @contextmanager
-def key_server() -> Iterator[KeyServer]:
-    with KeyServer() as server:
+def key_server(port: int = 0) -> Iterator[KeyServer]:
+    with KeyServer(port) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield server
@@ -226,6 +226,15 @@ def test_a_server_that_is_away_at_the_start_is_tried_again(caplog: pytest.LogCap
         assert "tokens are refused until it can be read" in caplog.text
         with Wire(sasl.sasl) as wire:
             assert log_in(wire, "PLAIN", "admin", "admin-secret").error_code == 0
+        with key_server(port) as server:
+            server.may_answer.set()
+            until(lambda: server.asked > 0, "the broker asks again")
+
+            def accepted() -> bool:
+                with Wire(sasl.sasl) as again:
+                    return log_in_with(again, ISSUER.token()).error_code == 0
+
+            until(accepted, "the keys are known")
 
 
 def test_a_slow_server_of_keys_does_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,8 @@ def test_a_snapshot_has_the_users_and_no_password() -> None:
         (upsertion("alice", mechanism=0), errors.UnsupportedSaslMechanism),
         (upsertion("alice", mechanism=3), errors.UnsupportedSaslMechanism),
         (upsertion("alice")._replace(salt=b""), errors.UnacceptableCredential),
+        (upsertion("alice")._replace(salt=bytes(1025)), errors.UnacceptableCredential),
+        (upsertion("a" * 1025), errors.UnacceptableCredential),
         (Deletion("alice", SHA256), errors.ResourceNotFound),
         (Deletion("", SHA256), errors.UnacceptableCredential),
         (Deletion("alice", 9), errors.UnsupportedSaslMechanism),

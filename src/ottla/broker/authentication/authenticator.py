@@ -138,6 +138,7 @@ class Authenticator:
             host, port = connection.client_host, connection.client_port
             logger.warning("connection from %s:%s: %s", host, port, self._reason(step.problem))
             self._is_logged = True
+            self._listener.count(self._mechanism, success=False)
         lifetime: Millis = 0
         if step.login is not None:
             lifetime = self._authenticated(connection, step.login)
@@ -170,7 +171,8 @@ class Authenticator:
 
     async def _refused(self, answer: Buffer | None, why: str) -> Answer:
         """Answer and disconnect a fixed time after the request, so that the time of the answer tells nothing."""
-        self._listener.count(self._mechanism, success=False)
+        if not self._is_logged:
+            self._listener.count(self._mechanism, success=False)
         ends_at = self._began_at + self._listener.delay_seconds
         await asyncio.sleep(max(0.0, ends_at - asyncio.get_running_loop().time()))
         raise CloseConnection(why, answer)

@@ -39,7 +39,7 @@ class KeySet:
         )
         self._keys: list[dict[str, Any]] = []
         self._read_at = 0.0
-        self._reading: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[bool] | None = None
         self._refreshing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -67,14 +67,19 @@ class KeySet:
     def _with(self, key_id: str | None) -> list[dict[str, Any]]:
         return [key for key in self._keys if key_id is None or key.get("kid") == key_id]
 
-    async def _read_once(self) -> None:
-        """Read the keys, or wait for those who do."""
+    async def _read_once(self) -> bool:
+        """Read the keys, or wait for those who do: one thread is enough. Return whether it went well."""
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self._read())
+            self._reading = asyncio.ensure_future(self._read_or_log())
+        return await asyncio.shield(self._reading)
+
+    async def _read_or_log(self) -> bool:
         try:
-            await asyncio.shield(self._reading)
+            await self._read()
         except (OSError, ValueError) as error:
             logger.warning("%s: the keys that are known stay valid", _problem(self._url, error))
+            return False
+        return True
 
     async def _read(self) -> None:
         self._read_at = asyncio.get_running_loop().time()
@@ -82,15 +87,13 @@ class KeySet:
 
     async def _refresh(self) -> None:
         first, longest = self._backoff
-        backoff = first
+        wait, backoff = self._refresh_seconds if self._keys else first, first
         while True:
-            await asyncio.sleep(self._refresh_seconds if self._keys and backoff == first else backoff)
-            try:
-                await self._read()
-                backoff = first
-            except (OSError, ValueError) as error:
-                logger.warning("%s: the keys that are known stay valid", _problem(self._url, error))
-                backoff = min(2 * backoff, longest)
+            await asyncio.sleep(wait)
+            if await self._read_once():
+                wait, backoff = self._refresh_seconds, first
+            else:
+                wait, backoff = backoff, min(2 * backoff, longest)
 
     def close(self) -> None:
         for task in (self._refreshing, self._reading):

@@ -37,7 +37,7 @@ class Plain:
 
     async def _is_right(self, name: str, password: str) -> bool:
         configured = self._configured.get(name)
-        if configured is not None and hmac.compare_digest(configured.encode(), password.encode()):
+        if configured is not None and hmac.compare_digest(_bytes(configured), _bytes(password)):
             return True
         # A user that does not exist, or is only in the JAAS config, takes as long as a wrong password.
         mechanism, credential = self._credential(name)
@@ -50,6 +50,10 @@ class Plain:
                 return mechanism, found
         mechanism = ScramMechanism.SCRAM_SHA_256
         return mechanism, pretended(mechanism, name, self._secret, *users.usual_kind)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _read(message: bytes) -> tuple[str, str, str]:
