@@ -1,4 +1,4 @@
-"""``ottla groups list|describe|members|configs|reset-offsets|delete|delete-offsets|explain|plan``.
+"""``ottla groups list|describe|lag|members|configs|reset-offsets|delete|delete-offsets|explain|plan``.
 
 This module has `list` and the deletions. Every other action has its own module.
 """
@@ -9,7 +9,7 @@ import argparse
 from argparse import Namespace
 from collections.abc import Mapping
 
-from ottla.cli.groups import configs, describe, explain, plan, reset
+from ottla.cli.groups import configs, describe, explain, lag, plan, reset
 from ottla.cli.groups.common import active_group, add_topic_option, chosen_partitions, existing_groups, missing_group
 from ottla.cli.options import add_filter
 from ottla.cli.session import add_action
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     _configure_list(add_action(actions, "list", list_, "list the groups"))
     describe.configure(add_action(actions, "describe", describe.describe, "show offsets, lag, members and state"))
+    lag.configure(add_action(actions, "lag", lag.lag, "show how far groups are behind, in records and in seconds"))
     describe.configure_members(
         add_action(actions, "members", describe.members, "show the members of a group and their assignments")
     )

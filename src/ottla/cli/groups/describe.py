@@ -14,11 +14,12 @@ from ottla.cli.options import UsageError
 from ottla.cli.terminal import note, print_json, table
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.groups import CONSUMER, EMPTY, GroupDescription, GroupMember
-from ottla.clients.admin.values import OffsetSpec
+from ottla.clients.admin.lag import LOOKS, ROUNDS, log_bounds, measure
 from ottla.consuming.values import OffsetAndMetadata
-from ottla.types import Millis, TopicPartition
+from ottla.monitoring.lag import Lags
+from ottla.runtime.clock import SystemClock
+from ottla.types import TopicPartition
 
-OFFSETS_TIMEOUT_MS: Millis = 5_000
 _EPILOG = """\
 examples:
   ottla groups describe billing                     offsets and lag of each partition
@@ -51,6 +52,16 @@ class OffsetRow:
     committed: OffsetAndMetadata | None
     end_offset: int | None
     owner: GroupMember | None
+    start_offset: int | None = None
+    lag_seconds: float | None = None
+    """The age of the oldest record that the group has not read; 0 if it has read all."""
+
+    @property
+    def lost(self) -> int | None:
+        """Records that were deleted before the group read them."""
+        if self.committed is None or self.start_offset is None:
+            return None
+        return max(self.start_offset - self.committed.offset, 0)
 
     @property
     def lag(self) -> int | None:
@@ -60,18 +71,18 @@ class OffsetRow:
 
 
 async def describe(admin: AsyncAdmin, args: Namespace) -> int:
-    groups = await existing_groups(admin, await _names(admin, args))
+    groups = await existing_groups(admin, await group_names(admin, args))
     if not groups and not args.json:
         print("no groups exist yet")
     elif args.json:
-        rows = await _offset_rows(admin, groups)
+        rows = await offset_rows(admin, groups)
         print_json([_as_json(group, rows[group.group_id]) for group in groups])
     elif args.members:
         _print_members(groups, args.verbose)
     elif args.state:
         _print_states(groups, args.verbose)
     else:
-        _print_offsets(groups, await _offset_rows(admin, groups), args.verbose)
+        _print_offsets(groups, await offset_rows(admin, groups), args.verbose)
     return 0
 
 
@@ -84,7 +95,7 @@ async def members(admin: AsyncAdmin, args: Namespace) -> int:
     return 0
 
 
-async def _names(admin: AsyncAdmin, args: Namespace) -> list[str]:
+async def group_names(admin: AsyncAdmin, args: Namespace) -> list[str]:
     if bool(args.groups) == args.all_groups:
         raise UsageError("name the groups to describe, or use --all-groups")
     if args.groups:
@@ -95,13 +106,29 @@ async def _names(admin: AsyncAdmin, args: Namespace) -> list[str]:
 # offsets
 
 
-async def _offset_rows(admin: AsyncAdmin, groups: Sequence[GroupDescription]) -> dict[str, list[OffsetRow]]:
+async def offset_rows(admin: AsyncAdmin, groups: Sequence[GroupDescription]) -> dict[str, list[OffsetRow]]:
+    """The partitions of each group, with their lag."""
     committed = await committed_by(admin, [group.group_id for group in groups])
     owners = {group.group_id: _owners(group) for group in groups}
     keys = {group: sorted(offsets.keys() | owners[group].keys()) for group, offsets in committed.items()}
-    ends = await _end_offsets(admin, {key for some in keys.values() for key in some})
+    wanted = {key for some in keys.values() for key in some}
+    await admin.cluster.refresh({key.topic for key in wanted})
+    bounds = await log_bounds(admin.cluster, sorted(wanted))
+    positions: dict[TopicPartition, list[int]] = {}
+    for offsets in committed.values():
+        for key, one in offsets.items():
+            if key in bounds:
+                positions.setdefault(key, []).append(one.offset)
+    lags, clock = Lags(), SystemClock()
+    await measure(admin.cluster, lags, positions, bounds, rounds=ROUNDS, looks=LOOKS, now=clock.now)
+
+    def row(key: TopicPartition, one: OffsetAndMetadata | None, owner: GroupMember | None) -> OffsetRow:
+        start, end = bounds.get(key, (None, None))
+        seconds = None if one is None else lags.seconds(key, one.offset, now=clock.now())
+        return OffsetRow(key, one, end, owner, start, seconds)
+
     return {
-        group: [OffsetRow(key, committed[group].get(key), ends.get(key), owners[group].get(key)) for key in some]
+        group: [row(key, committed[group].get(key), owners[group].get(key)) for key in some]
         for group, some in keys.items()
     }
 
@@ -110,28 +137,30 @@ def _owners(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
     return {key: member for member in group.members for key in member.assignment}
 
 
-async def _end_offsets(admin: AsyncAdmin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Log end offsets, without partitions that were deleted or have no leader."""
-    wanted = dict.fromkeys(sorted(partitions), OffsetSpec.LATEST)
-    await admin.cluster.refresh({key.topic for key in wanted})
-    known = {key: spec for key, spec in wanted.items() if admin.cluster.metadata.partition(key) is not None}
-    found = await admin.list_offsets(known, timeout_ms=OFFSETS_TIMEOUT_MS, raise_errors=False)
-    return {key: one.offset for key, one in found.items()}
-
-
 def _print_offsets(groups: Sequence[GroupDescription], rows: Mapping[str, list[OffsetRow]], verbose: bool) -> None:
     _note_states(groups)
     epoch = ["LEADER-EPOCH"] if verbose else []
     headers = ["GROUP", "TOPIC", "PARTITION", *epoch, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     lines = [_offset_line(group.group_id, row, verbose) for group in groups for row in rows[group.group_id]]
-    print(table([*headers, "CONSUMER-ID", "HOST", "CLIENT-ID"], lines))
+    print(table([*headers, "CONSUMER-ID", "HOST", "CLIENT-ID", "LAG-SECONDS"], lines))
 
 
 def _offset_line(group: str, row: OffsetRow, verbose: bool) -> list[object]:
     epoch = [row.committed.leader_epoch if row.committed else None] if verbose else []
     offset = row.committed.offset if row.committed else None
+    seconds = shown_seconds(row.lag_seconds)
     owner = [row.owner.member_id, row.owner.host, row.owner.client_id] if row.owner else [None] * 3
-    return [group, row.key.topic, row.key.partition, *epoch, offset, row.end_offset, row.lag, *owner]
+    return [group, row.key.topic, row.key.partition, *epoch, offset, row.end_offset, row.lag, *owner, seconds]
+
+
+def shown_seconds(seconds: float | None) -> str | None:
+    """
+    >>> shown_seconds(0.0), shown_seconds(0.2345), shown_seconds(3600.5), shown_seconds(None)
+    ('0', '0.2', '3600', None)
+    """
+    if seconds is None:
+        return None
+    return f"{seconds:.1f}" if 0 < seconds < 10 else f"{int(seconds)}"
 
 
 def _note_states(groups: Sequence[GroupDescription]) -> None:
@@ -245,6 +274,9 @@ def _offset_json(row: OffsetRow) -> dict[str, Any]:
         "metadata": committed.metadata if committed else None,
         "log_end_offset": row.end_offset,
         "lag": row.lag,
+        "lag_seconds": row.lag_seconds,
+        "log_start_offset": row.start_offset,
+        "lost": row.lost,
         "consumer_id": owner.member_id if owner else None,
         "host": owner.host if owner else None,
         "client_id": owner.client_id if owner else None,

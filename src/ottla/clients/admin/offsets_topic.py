@@ -7,36 +7,25 @@ rebalanced. `Entry` is one record; files of the topic are read by the same `entr
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from ottla.clients.cluster.cluster import Cluster
-from ottla.clients.cluster.leaders import (
-    EARLIEST_TIMESTAMP,
-    LAST_FETCH_BY_NAME,
-    LATEST_TIMESTAMP,
-    READ_UNCOMMITTED,
-    list_offsets,
-    newest_version,
-    read_error,
-    with_partition,
-)
+from ottla.clients.cluster.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets, with_partition
+from ottla.clients.cluster.plain_fetch import fetch_plainly
 from ottla.coordinator import records as r
 from ottla.coordinator.coordinator import partition_for
 from ottla.coordinator.history import UNDER_WAY
 from ottla.coordinator.serde import CorruptRecord, decode
 from ottla.errors import CorruptMessage, KafkaError
 from ottla.metadata.machine import CONSUMER_OFFSETS
-from ottla.net.client.connection import Connection
-from ottla.protocol.apis import ApiKey
 from ottla.records import BatchHeader, Buffer, CorruptBatch, Record, decode_batch, scan
 from ottla.types import Millis, TopicPartition
 
 T = TypeVar("T")
 FETCH_BYTES = 8 * 1024 * 1024
-FETCH_WAIT_MS: Millis = 500
 _MARKER_KEY = struct.Struct(">hh")
 _MARKERS = {0: "abort", 1: "commit"}
 
@@ -97,7 +86,10 @@ async def read_entries(cluster: Cluster, partition: int) -> AsyncIterator[Entry]
     key = TopicPartition(CONSUMER_OFFSETS, partition)
     position, end = await _offset(cluster, key, EARLIEST_TIMESTAMP), await _offset(cluster, key, LATEST_TIMESTAMP)
     while position < end:
-        data = _result(key, (await cluster.by_leader({key: position}, partial(_fetch, cluster)))[key])
+        data = _result(
+            key,
+            (await cluster.by_leader({key: position}, partial(fetch_plainly, cluster, most_bytes=FETCH_BYTES)))[key],
+        )
         found = scan(data, 0, len(data))
         if not found.batches:
             raise CorruptMessage(f"partition {key} cannot be read at offset {position}: {found.problem or 'no batch'}")
@@ -117,37 +109,6 @@ def _result(key: TopicPartition, outcome: T | KafkaError) -> T:
     if isinstance(outcome, KafkaError):
         raise with_partition(outcome, key)
     return outcome
-
-
-async def _fetch(
-    cluster: Cluster, connection: Connection, positions: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, bytes | KafkaError]:
-    topic = cluster.metadata.topics[CONSUMER_OFFSETS]
-    wanted = [
-        {"partition": key.partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
-        for key, offset in positions.items()
-    ]
-    message = {
-        "max_wait": FETCH_WAIT_MS,
-        "min_bytes": 1,
-        "max_bytes": FETCH_BYTES,
-        "isolation_level": READ_UNCOMMITTED,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": topic.name, "topic_id": topic.topic_id, "partitions": wanted}],
-        "forgotten_topics_data": [],
-    }
-    at_most = newest_version(cluster, [topic.name], LAST_FETCH_BY_NAME)
-    response = await connection.request(ApiKey.FETCH, message, at_most=at_most)
-    if response.error_code:
-        raise read_error(response.error_code)
-    return {
-        TopicPartition(topic.name, one.partition_index): (
-            read_error(one.error_code) if one.error_code else bytes(one.records or b"")
-        )
-        for answer in response.responses
-        for one in answer.partitions
-    }
 
 
 # ── from bytes ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, ModernMember, give_all, share
 
-COLUMNS = ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
+COLUMNS = ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID", "LAG-SECONDS"]
 
 
 def test_offsets_and_lag_stand_in_the_columns_of_kafkas_tool(
@@ -16,12 +16,15 @@ def test_offsets_and_lag_stand_in_the_columns_of_kafkas_tool(
 ) -> None:
     lines = [line.split() for line in ottla("groups", "describe", group).lines]
     who = [active.member_id, "/127.0.0.1", "worker"]
-    assert lines == [
-        ["GROUP", "TOPIC", "PARTITION", *COLUMNS],
+    assert [line[:-1] for line in lines] == [
+        ["GROUP", "TOPIC", "PARTITION", *COLUMNS[:-1]],
         [group, records, "0", "4", "10", "6", *who],
         [group, records, "1", "-", "5", "-", *who],
         [group, records, "2", "-", "0", "-", *who],
     ]
+    assert lines[0][-1] == "LAG-SECONDS"
+    assert 0 <= float(lines[1][-1]) < 60
+    assert [line[-1] for line in lines[2:]] == ["-", "-"]
 
 
 def test_verbose_offsets_have_the_leader_epoch(ottla: Ottla, active: Member, group: str) -> None:
@@ -32,7 +35,7 @@ def test_a_group_without_members_still_shows_its_offsets(
     ottla: Ottla, inactive: Member, records: str, group: str
 ) -> None:
     lines = [line.split() for line in ottla("groups", "describe", group, "--offsets").lines]
-    assert lines[1:] == [[group, records, "0", "4", "10", "6", "-", "-", "-"]]
+    assert [line[:-1] for line in lines[1:]] == [[group, records, "0", "4", "10", "6", "-", "-", "-"]]
     (state,) = [line.split() for line in ottla("groups", "describe", group, "--state").lines[1:]]
     assert state[0] == group
     assert state[-3:] == ["-", "Empty", "0"]
@@ -113,3 +116,21 @@ def test_a_group_of_the_consumer_protocol_shows_its_epochs(
     assert lines[0][-4:] == ["CURRENT-EPOCH", "ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
     assert lines[1] == [group, one.member_id, "/127.0.0.1", "test", "3", lines[1][5], every, lines[1][5], every]
     assert state[-5:] == ["Stable", "Consumer", lines[1][5], lines[1][5], "1"]
+
+
+def test_lag_by_topic_in_records_and_seconds(ottla: Ottla, active: Member, records: str, group: str) -> None:
+    lines = [line.split() for line in ottla("groups", "lag", group).lines]
+    assert lines[0] == ["GROUP", "TOPIC", "PARTITIONS", "LAG", "LAG-SECONDS", "LOST"]
+    assert lines[1][:4] == [group, records, "3", "6"]
+    assert 0 <= float(lines[1][4]) < 60
+    (total,) = json.loads(ottla("groups", "lag", group, "--json").out)
+    assert (total["lag"], total["lost"]) == (6, 0)
+    active.commit({0: 10})
+    (total,) = json.loads(ottla("groups", "lag", group, "--json").out)
+    assert (total["lag"], total["lag_seconds"]) == (0, 0)
+
+
+def test_lag_needs_a_group_or_all_of_them(ottla: Ottla) -> None:
+    result = ottla("groups", "lag")
+    assert result.code == 2
+    assert "--all-groups" in result.err
