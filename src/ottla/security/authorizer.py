@@ -29,7 +29,7 @@ from ottla.security.acls import (
 from ottla.security.principals import Principal
 
 #: The most decisions that are kept. More than this many different questions start anew.
-CACHED = 20_000
+CACHED = 50_000
 LONGEST_NAME = 300
 """Decisions about longer names are not remembered, and logs show only so much of a name: clients choose names."""
 
