@@ -21,7 +21,7 @@ from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.messages import CommitRequest
 from ottla.coordinator.records import CoordinatorRecord
-from ottla.coordinator.serde import decode, encode_batch
+from ottla.coordinator.serde import content, decode, encode_batch
 from ottla.driver import Commit
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
@@ -61,7 +61,8 @@ class GroupShard(Shard[CoordinatorRecord]):
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in records:
             if record.key is not None:
-                self.coordinator.replay(decode(record.key, record.value), producer_id=producer_id)
+                value = content(record.value, record.headers)
+                self.coordinator.replay(decode(record.key, value), producer_id=producer_id)
         return len(records)
 
     async def loaded(self) -> None:

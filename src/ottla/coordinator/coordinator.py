@@ -89,6 +89,7 @@ class Coordinator(Machine[Record]):
             r.LegacyOffsetCommitKey: self._replay_legacy_offset,
             r.GroupMetadataKey: self._replay_classic,
             r.HistoryKey: self._replay_history,
+            r.OldHistoryKey: self._replay_old_history,
             **self.consumers.replayers,
         }
 
@@ -450,3 +451,6 @@ class Coordinator(Machine[Record]):
 
     def _replay_history(self, key: r.HistoryKey, value: r.HistoryValue | None, _: int) -> None:
         self.histories.replay(key, value)
+
+    def _replay_old_history(self, key: r.OldHistoryKey, value: r.HistoryValue | None, _: int) -> None:
+        self.histories.replay_old(key, value)

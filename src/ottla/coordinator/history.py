@@ -144,6 +144,8 @@ class Histories:
         self._last: dict[str, int] = {}
         """The number of the last rebalance of a group, which determines its slots."""
         self._under_way: dict[str, r.HistoryValue] = {}
+        self._old: dict[str, set[int]] = {}
+        """The slots that have a record with the key of older versions."""
 
     def next_number(self, group_id: str) -> int:
         """Return the number of the next rebalance of a group, or of the one that is under way."""
@@ -159,11 +161,27 @@ class Histories:
         return Trace(started_at=now) if value is None else Trace.of(value)
 
     def write(self, group_id: str, value: r.HistoryValue, fx: Effects) -> None:
-        fx.write(r.HistoryKey(group_id, value.number % KEPT), value)
+        slot = value.number % KEPT
+        fx.write(r.HistoryKey(group_id, slot), value)
+        if slot in self._old.get(group_id, ()):
+            fx.write(r.OldHistoryKey(group_id, slot), None)
 
     def delete_group(self, group_id: str, fx: Effects) -> None:
         for slot in range(min(self._last.get(group_id, -1) + 1, KEPT)):
             fx.write(r.HistoryKey(group_id, slot), None)
+        for slot in sorted(self._old.get(group_id, ())):
+            fx.write(r.OldHistoryKey(group_id, slot), None)
+
+    def replay_old(self, key: r.OldHistoryKey, value: r.HistoryValue | None) -> None:
+        """Take in a record with the key of older versions."""
+        slots = self._old.setdefault(key.group_id, set())
+        if value is not None:
+            slots.add(key.slot)
+            self.replay(r.HistoryKey(key.group_id, key.slot), value)
+            return
+        slots.discard(key.slot)
+        if not slots:
+            del self._old[key.group_id]
 
     def replay(self, key: r.HistoryKey, value: r.HistoryValue | None) -> None:
         last = self._last.get(key.group_id, -1)

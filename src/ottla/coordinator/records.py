@@ -4,8 +4,8 @@ A key begins with the number of its type, a value with the version of its layout
 unknown type decodes to :class:`UnknownKey` and is skipped, as in Kafka: a newer broker may have written it. A new type
 needs one or two tuples here, a layout in ``_record_schemas`` and a row in the table of ``serde``.
 
-Our own type is `HISTORY_TYPE`: why a group rebalanced. Its number is far from those that Kafka uses (0 to 23), so that
-Kafka's broker and tools skip it.
+Our own is why a group rebalanced. Kafka and its tools must not stumble over it, so on disk it is the tombstone of an
+offset that nobody can commit, and its content is in a header (see ``serde``). Older versions had a type for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from uuid import UUID
 
 from ottla.types import Millis
 
-HISTORY_TYPE = 0x6F74
+OLD_HISTORY_TYPE = 0x6F74
 """The letters "ot"."""
+HISTORY_TOPIC = "ottla:rebalance-history"
+"""In place of a topic in the key of an offset. No topic can have this name."""
+HISTORY_HEADER = "ottla.rebalance"
 Class = TypeVar("Class", bound=type)
 
 
@@ -253,7 +256,15 @@ class ConsumerGroupRegularExpressionValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryKey:
-    """Type `HISTORY_TYPE`. A group has a fixed number of slots, which are overwritten in turn."""
+    """A group has a fixed number of slots, which are overwritten in turn."""
+
+    group_id: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldHistoryKey:
+    """Type `OLD_HISTORY_TYPE`: the key of older versions. Its records are read, and removed one by one."""
 
     group_id: str
     slot: int
@@ -356,6 +367,7 @@ Key: TypeAlias = (
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
     | HistoryKey
+    | OldHistoryKey
     | UnknownKey
 )
 Value: TypeAlias = (

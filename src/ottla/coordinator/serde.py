@@ -5,12 +5,14 @@
 
 It reads all versions that Kafka 4.2 reads, and writes the version that Kafka 4.2 writes. A corrupt record raises
 :class:`CorruptRecord`. A record of an unknown type or version does not, see `UnknownKey`.
+
+The value of a rebalance is in a header of its record, see `content`. Its key is that of an offset.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
@@ -22,7 +24,8 @@ from ottla.coordinator.serde_consumer import encode_by_hand
 from ottla.errors import OttlaError
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
 from ottla.protocol._kernels import kernels
-from ottla.records import PackedCommits, encode_commits, encode_packed, encode_pairs
+from ottla.records import Headers, PackedCommits, Record, encode_commits, encode_packed, encode_pairs
+from ottla.records import encode_batch as encode_records
 from ottla.types import Millis
 
 _INT16 = struct.Struct(">h")
@@ -64,7 +67,7 @@ _TYPES = (
                schemas.MEMBER_KEY, schemas.CURRENT_ASSIGNMENT_VALUE),
     RecordType(16, r.ConsumerGroupRegularExpressionKey, r.ConsumerGroupRegularExpressionValue, schemas.REGEX_KEY,
                schemas.REGEX_VALUE),
-    RecordType(r.HISTORY_TYPE, r.HistoryKey, r.HistoryValue, schemas.HISTORY_KEY, schemas.HISTORY_VALUE),
+    RecordType(r.OLD_HISTORY_TYPE, r.OldHistoryKey, r.HistoryValue, schemas.HISTORY_KEY, schemas.HISTORY_VALUE),
 )  # fmt: skip
 _BY_NUMBER = {row.number: row for row in _TYPES}
 _BY_KEY = {row.key: row for row in _TYPES}
@@ -79,6 +82,8 @@ def encode_key(key: r.Key) -> bytes:
     """
     if isinstance(key, r.UnknownKey):
         return key.key
+    if isinstance(key, r.HistoryKey):
+        key = r.OffsetCommitKey(key.group_id, r.HISTORY_TOPIC, key.slot)
     row = _BY_KEY[type(key)]
     out = Buffer(_INT16.pack(row.number))
     _key_encoder(row.number)(out, _to_dict(row.key)(key))
@@ -115,8 +120,29 @@ def encode_batch(records: Sequence[r.CoordinatorRecord], timestamp: Millis) -> b
     key, value = r.OffsetCommitKey, r.OffsetCommitValue
     batch = encode_commits(records, key, value, timestamp, producer_id, producer_epoch)
     if batch is None:
+        if any(isinstance(record.key, r.HistoryKey) for record in records):
+            return _encode_with_headers(records, timestamp)
         batch = encode_pairs([encode_quickly(record) for record in records], timestamp, producer_id, producer_epoch)
     return batch
+
+
+def _encode_with_headers(records: Sequence[r.CoordinatorRecord], timestamp: Millis) -> bytearray:
+    """Return a batch with rebalances, which are never part of a transaction."""
+    encoded = []
+    for offset, record in enumerate(records):
+        key, value = encode_quickly(record)
+        headers: Headers = ()
+        if isinstance(record.key, r.HistoryKey) and value is not None:
+            headers, value = ((r.HISTORY_HEADER, value),), None
+        encoded.append(Record(offset, timestamp, key, value, headers))
+    return bytearray(encode_records(encoded))
+
+
+def content(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
+    """Return what `decode` needs as the value of a record: that of a rebalance is in a header."""
+    if value is None:
+        return next((each for name, each in headers if name == r.HISTORY_HEADER), None)
+    return value
 
 
 def encode_quickly(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
@@ -125,12 +151,14 @@ def encode_quickly(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> r.CoordinatorRecord:
-    """Return the record of these bytes."""
+    """Return the record of its key and `content`."""
     number = _version_of(key, "key")
     row = _BY_NUMBER.get(number)
     if row is None:
         return _unknown(number, key, value, f"record type {number} is not known")
     typed = _decode(row.key, _key_decoder(row.number), key, "key")
+    if row.key is r.OffsetCommitKey and typed.topic == r.HISTORY_TOPIC:
+        row, typed = _BY_NUMBER[r.OLD_HISTORY_TYPE], r.HistoryKey(typed.group_id, typed.partition)
     if value is None:
         return r.CoordinatorRecord(typed, None)
     version = _version_of(value, "value")

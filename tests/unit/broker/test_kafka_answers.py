@@ -58,6 +58,23 @@ def test_a_lone_consumer_with_a_pattern_has_its_topics_at_once_when_it_returns(w
         heartbeat(member_id, -1)
 
 
+def test_kafka_knows_every_type_of_record_in_the_topic_of_offsets(wire: Wire, broker: ottla.Broker) -> None:
+    """Rebalances, which ``ottla groups explain`` shows, look like the tombstones of an offset."""
+    with ottla.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="explained") as consumer:
+        consumer.subscribe(["orders"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+    with ottla.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign([ottla.TopicPartition("__consumer_offsets", index) for index in range(50)])
+        records = []
+        while found := reader.poll(0.5):
+            records += list(found)
+    assert {int.from_bytes(record.key[:2], "big") for record in records} <= set(range(24))
+    rebalances = [record for record in records if record.headers]
+    assert rebalances
+    assert {(record.value, record.key[:2]) for record in rebalances} == {(None, b"\0\1")}
+
+
 # ── APIs that are not served ──────────────────────────────────────────────────────────────────────────────────────
 
 

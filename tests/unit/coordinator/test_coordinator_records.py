@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -10,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordinator import records as r
+from ottla.coordinator.effects import Effects
+from ottla.coordinator.history import KEPT, Histories
 from ottla.coordinator.serde import (
     CorruptRecord,
+    content,
     decode,
     encode,
     encode_batch,
@@ -19,7 +23,7 @@ from ottla.coordinator.serde import (
     encode_quickly,
     encode_value,
 )
-from ottla.records import encode_pairs
+from ottla.records import decode_batch, encode_pairs
 
 ORDERS = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 OFFSET = r.OffsetCommitKey("billing", "orders", 7)
@@ -144,8 +148,56 @@ def test_a_value_of_a_newer_version_is_kept_as_it_is() -> None:
     assert record.key.why == "version 5 of GroupMetadataValue is not known"
 
 
-def test_the_history_type_is_one_that_kafka_does_not_know() -> None:
-    assert encode_key(r.HistoryKey("g", 3))[:2] == r.HISTORY_TYPE.to_bytes(2) == b"ot"
+REBALANCE = r.HistoryValue(3, 1, "stable", "range", 1, 2, 3, 1, "m", (), 0, (), 2, 0, ())
+
+
+def test_a_rebalance_is_the_tombstone_of_an_offset_for_other_tools() -> None:
+    records = [
+        r.CoordinatorRecord(r.GroupMetadataKey("g"), None),
+        r.CoordinatorRecord(r.HistoryKey("g", 3), REBALANCE),
+        r.CoordinatorRecord(r.HistoryKey("g", 4), None),
+    ]
+    group, written, removed = decode_batch(encode_batch(records, 5))
+    assert written.key == encode_key(r.OffsetCommitKey("g", "ottla:rebalance-history", 3))
+    assert written.value is None
+    assert [name for name, _ in written.headers] == ["ottla.rebalance"]
+    assert (removed.value, removed.headers) == (None, ())
+    stored = [(each.key or b"", content(each.value, each.headers)) for each in (group, written, removed)]
+    assert [decode(*each) for each in stored] == records
+
+
+def test_the_type_of_older_versions_is_still_read() -> None:
+    record = r.CoordinatorRecord(r.OldHistoryKey("g", 3), REBALANCE)
+    assert encode(record)[0][:2] == r.OLD_HISTORY_TYPE.to_bytes(2) == b"ot"
+    assert decode(*encode(record)) == record
+
+
+def test_rebalances_of_older_versions_are_replaced_one_by_one() -> None:
+    histories = Histories()
+    for number in range(3):
+        histories.replay_old(r.OldHistoryKey("g", number), replace(REBALANCE, number=number))
+    assert histories.next_number("g") == 3
+
+    def written(fx: Effects) -> list[tuple[r.Key, bool]]:
+        for key, value in fx.records:
+            assert value is None or isinstance(value, r.HistoryValue)
+            if isinstance(key, r.OldHistoryKey):
+                histories.replay_old(key, value)
+            elif isinstance(key, r.HistoryKey):
+                histories.replay(key, value)
+        return [(key, value is not None) for key, value in fx.records]
+
+    fx = Effects(now=1)
+    histories.write("g", replace(REBALANCE, number=KEPT), fx)
+    assert written(fx) == [(r.HistoryKey("g", 0), True), (r.OldHistoryKey("g", 0), False)]
+    fx = Effects(now=2)
+    histories.write("g", replace(REBALANCE, number=2 * KEPT), fx)
+    assert written(fx) == [(r.HistoryKey("g", 0), True)]
+    fx = Effects(now=3)
+    histories.delete_group("g", fx)
+    old = [key for key, _ in written(fx) if isinstance(key, r.OldHistoryKey)]
+    assert old == [r.OldHistoryKey("g", 1), r.OldHistoryKey("g", 2)]
+    assert histories.next_number("g") == 0
 
 
 @pytest.mark.parametrize(

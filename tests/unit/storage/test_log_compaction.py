@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.records import Compression, Record, read_header, scan
+from ottla.records import Compression, Record, encode_batch, read_header, scan
 from ottla.storage import retention
-from ottla.storage.compaction import cleaner
+from ottla.storage.compaction import cleaner, cleaning
 from ottla.storage.compaction import process as compaction
 from ottla.storage.compaction.cleaner import Candidate, Cleaner, candidate, install, make_job
 from ottla.storage.compaction.cleaning import clean, group_segments
@@ -174,6 +174,23 @@ def test_a_tombstone_stays_for_its_time_and_then_goes(store: Store) -> None:
     fill_up(store)
     compact(store)
     assert contents(store.log)[0][1] == b"fill"
+
+
+def test_what_is_in_headers_stays_in_the_topic_of_offsets(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.log.config = compacted(delete_retention_ms=DAY)
+    monkeypatch.setattr(cleaning, "_WITH_HEADERS", f"{PARTITION.topic}-")
+    records = [
+        Record(0, store.now, b"a", None, (("content", b"1"),)),
+        Record(1, store.now, b"a", None, (("content", b"2"),)),
+        Record(2, store.now, b"b", None),
+    ]
+    store.append(memoryview(bytearray(encode_batch(records))))
+    for _ in range(3):
+        fill_up(store)
+        compact(store)
+        store.clock.advance(DAY)
+    kept = [record for record in read_records(store.log) if record.key != b"fill"]
+    assert [(record.offset, record.headers) for record in kept] == [(1, (("content", b"2"),))]
 
 
 def test_a_tombstone_keeps_its_own_timestamp_beside_the_delete_horizon(store: Store) -> None:

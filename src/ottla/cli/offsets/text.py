@@ -31,6 +31,7 @@ _KINDS: Mapping[type, tuple[str, str]] = {
     r.ConsumerGroupCurrentMemberAssignmentKey: ("groups", "consumer_group_current_member_assignment"),
     r.ConsumerGroupRegularExpressionKey: ("groups", "consumer_group_regular_expression"),
     r.HistoryKey: ("history", "rebalance_history"),
+    r.OldHistoryKey: ("history", "rebalance_history"),
     r.UnknownKey: ("other", "unknown"),
 }
 KINDS = ("offsets", "groups", "history", "other")

@@ -18,7 +18,7 @@ from ottla.clients.cluster.plain_fetch import fetch_plainly
 from ottla.coordinator import records as r
 from ottla.coordinator.coordinator import partition_for
 from ottla.coordinator.history import UNDER_WAY
-from ottla.coordinator.serde import CorruptRecord, decode
+from ottla.coordinator.serde import CorruptRecord, content, decode
 from ottla.errors import CorruptMessage, KafkaError
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.records import BatchHeader, Buffer, CorruptBatch, Record, decode_batch, scan
@@ -140,7 +140,7 @@ def _decode(record: Record) -> tuple[r.CoordinatorRecord | None, str | None]:
     if record.key is None:
         return None, "it has no key"
     try:
-        return decode(record.key, record.value), None
+        return decode(record.key, content(record.value, record.headers)), None
     except CorruptRecord as error:
         return _key_alone(record.key), str(error)
 
@@ -175,16 +175,16 @@ class GroupHistory:
 
 async def read_history(cluster: Cluster, group: str) -> GroupHistory:
     """Read why a group rebalanced, as far as its broker recorded it."""
-    slots: dict[int, r.HistoryValue] = {}
+    slots: dict[r.Key, r.HistoryValue] = {}
     generation = 0
     async for entry in read_entries(cluster, await partition_of(cluster, group)):
         if entry.record is None or entry.group_id != group:
             continue
         key, value = entry.record
-        if isinstance(key, r.HistoryKey):
-            slots.pop(key.slot, None)
+        if isinstance(key, r.HistoryKey | r.OldHistoryKey):
+            slots.pop(key, None)
             if isinstance(value, r.HistoryValue):
-                slots[key.slot] = value
+                slots[key] = value
         elif isinstance(value, r.GroupMetadataValue):
             generation = value.generation
         elif isinstance(value, r.ConsumerGroupMetadataValue):

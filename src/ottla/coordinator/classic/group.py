@@ -423,7 +423,7 @@ class ClassicGroup:
                 self._rebalance = None
 
     def append_failed(self, keys: Collection[r.Key], fx: Effects) -> None:
-        if all(isinstance(key, r.HistoryKey) for key in keys):
+        if all(isinstance(key, r.HistoryKey | r.OldHistoryKey) for key in keys):
             return  # The history's own timer writes it again. Waits must not start over because of it.
         self.roster.replacement = None
         self._forget_other_sessions()

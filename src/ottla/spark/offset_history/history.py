@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ottla.charts import Line, bucket_width, line_chart
 from ottla.clients.admin.blocking import Admin
+from ottla.coordinator.serde import content
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.spark.offset_history.rows import COLUMNS, COMMIT, GROUP, MEMBER, REBALANCE, TopicNames, rows_of
@@ -118,7 +119,9 @@ def _options(servers: str | None, options: Mapping[str, str] | None) -> dict[str
 
 def _reading(options: Mapping[str, str]) -> dict[str, str]:
     # Offsets of aborted transactions were never committed; compacted records are not an error.
-    return {**options, "kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}
+    # The rebalances that ottla records are in headers.
+    always = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "false", "includeHeaders": "true"}
+    return {**options, **always}
 
 
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,7 +133,8 @@ def decoded(records: DataFrame, names: TopicNames) -> DataFrame:
 
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
     empty = records.sparkSession.createDataFrame([], schema)
-    wanted = records.select("key", "value", "partition", "offset", "timestamp")
+    headers = ["headers"] if "headers" in records.columns else []
+    wanted = records.select("key", "value", "partition", "offset", "timestamp", *headers)
     return wanted.mapInArrow(_decoder(dict(names), to_arrow_schema(empty.schema, timezone="UTC")), schema)
 
 
@@ -145,12 +149,21 @@ def _decoder(
             columns = (batch.column(name).to_pylist() for name in ("key", "value", "partition", "offset"))
             rows = [
                 row
-                for key, value, partition, offset, time in zip(*columns, times, strict=True)
-                for row in rows_of(key, value, time=time, partition=partition, offset=offset, names=names)
+                for key, value, partition, offset, time, headers in zip(*columns, times, _headers(batch), strict=True)
+                for row in rows_of(
+                    key, content(value, headers), time=time, partition=partition, offset=offset, names=names
+                )
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
     return decode_batches
+
+
+def _headers(batch: pa.RecordBatch) -> list[list[tuple[str, bytes]]]:
+    if "headers" not in batch.schema.names:
+        return [[] for _ in range(batch.num_rows)]
+    found = batch.column("headers").to_pylist()
+    return [[(each["key"], each["value"]) for each in headers or ()] for headers in found]
 
 
 def _topic_names(options: Mapping[str, str]) -> dict[UUID, str]:

@@ -226,6 +226,7 @@ _ROWS: Mapping[type, tuple[str, _Make]] = {
     r.ConsumerGroupTargetAssignmentMemberKey: ("consumer_group_target_assignment_member", _target_of_member),
     r.ConsumerGroupCurrentMemberAssignmentKey: ("consumer_group_current_member_assignment", _current_of_member),
     r.HistoryKey: ("rebalance_history", _rebalance),
+    r.OldHistoryKey: ("rebalance_history", _rebalance),
 }
 
 

@@ -3,9 +3,9 @@
 A run reads the dirty part of a log into a map from key to last offset. Then it rewrites the segments from the start of
 the log without the obsolete records, and merges small neighbours. Records keep their offsets.
 
-- A tombstone (a record without value) stays for `delete_retention_ms` after the first run that kept it. That run writes
-  the end of this time, the delete horizon, into the batch. A transaction marker is removed in the same way when no
-  record of its transaction is left.
+- A tombstone (a record without value, and in `__consumer_offsets` without headers) stays for `delete_retention_ms`
+  after the first run that kept it. That run writes the end of this time, the delete horizon, into the batch. A
+  transaction marker is removed in the same way when no record of its transaction is left.
 - The last batch of every active producer stays, without records if necessary: its sequence number is still needed.
 - The last batch of the run stays, so that the log does not get shorter.
 - Records of aborted transactions are removed at once.
@@ -16,9 +16,9 @@ The live log is not changed: results have `.cleaned` names until the broker inst
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from ottla.records import BatchHeader, Record, decode_batch, decode_keys, encode_batch, read_header
+from ottla.records import BatchHeader, KeyEntry, Record, decode_batch, decode_keys, encode_batch, read_header
 from ottla.storage.compaction.job import CleanedSegment, CleaningJob, SourceSegment
 from ottla.storage.compaction.state import OffsetMap, Transactions
 from ottla.storage.files import CLEANED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, file_name, write_all
@@ -33,6 +33,8 @@ from ottla.storage.transactions import (
 )
 
 _WRITE_SIZE = 1024 * 1024
+#: The directories of a topic in which the content of a record may be in its headers.
+_WITH_HEADERS = "__consumer_offsets-"
 
 
 class SegmentDamaged(Exception):
@@ -145,6 +147,7 @@ class _SegmentCleaner:
         self._map = offset_map
         self._transactions = transactions
         self._checkpoint = checkpoint
+        self._has_headers = os.path.basename(job.directory).startswith(_WITH_HEADERS)
         self._buffer = bytearray()
         self._written = 0
         self._read = self._kept = self._bytes_read = 0
@@ -221,12 +224,21 @@ class _SegmentCleaner:
         tombstones_stay = horizon is None or self._job.now < horizon
         kept: set[int] = set()
         has_tombstone = False
-        for offset, _, key, has_value in decode_keys(piece.buffer, at):
+        entries = decode_keys(piece.buffer, at)
+        with_headers = self._with_headers(piece, at, entries)
+        for offset, _, key, has_value in entries:
+            has_value = has_value or offset in with_headers
             if self._stays(offset, key) and (has_value or tombstones_stay or offset >= self._map.end_offset):
                 kept.add(offset)
                 has_tombstone |= not has_value
         everything = len(kept) == header.record_count and header.record_count > 0
         return None if everything else kept, has_tombstone and horizon is None
+
+    def _with_headers(self, piece: Piece, at: int, entries: Sequence[KeyEntry]) -> set[int]:
+        """The records of a broker's own topic that are no tombstones although they have no value, only headers."""
+        if not self._has_headers or all(has_value for *_, has_value in entries):
+            return set()
+        return {record.offset for record in decode_batch(piece.buffer, at) if record.headers}
 
     def _stays(self, offset: int, key: bytes | None) -> bool:
         if offset >= self._map.end_offset:
