@@ -27,7 +27,8 @@ def totals(spark: SparkSession, servers: str) -> DataFrame:
 def run(spark: SparkSession, servers: str) -> None:
     """Write the totals, with the customer as the key."""
     rows = totals(spark, servers).selectExpr("customer as key", "cast(total as string) as value")
-    rows.write.format("ottla").option("kafka.bootstrap.servers", servers).option("topic", TARGET).save()
+    target = {"kafka.bootstrap.servers": servers, "topic": TARGET}
+    rows.write.format("ottla").mode("append").options(**target).save()
 
 
 if __name__ == "__main__":

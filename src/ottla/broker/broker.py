@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ottla.broker import inspection
 from ottla.broker.faults import Faults
 from ottla.broker.secured import Secured
 from ottla.broker.server import BrokerServer
@@ -166,11 +165,15 @@ class Broker:
     @property
     def topics(self) -> Topics:
         """The topics and what is in them: ``broker.topics["orders"].records()``."""
+        from ottla.broker import inspection
+
         return Topics(partial(self._on_loop, inspection.topics), partial(self._on_loop, inspection.records))
 
     @property
     def groups(self) -> Groups:
         """The groups: ``broker.groups["billing"].lag``."""
+        from ottla.broker import inspection
+
         return Groups(partial(self._on_loop, inspection.groups), partial(self._on_loop, inspection.group))
 
     def snapshot(self, path: str | Path | None = None) -> Snapshot:

@@ -10,7 +10,9 @@ import logging
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.authentication.listener import SaslListener
@@ -20,8 +22,6 @@ from ottla.broker.configs import replication_settings, use_dynamic_configs
 from ottla.broker.connection_rates import Rates
 from ottla.broker.controller import FileController
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.faults.control import Control
-from ottla.broker.faults.http import ControlServer, serve_control
 from ottla.broker.groups import Groups
 from ottla.broker.node import Node
 from ottla.broker.quotas import use_quotas
@@ -52,6 +52,10 @@ from ottla.runtime.limits import raise_open_files_limit
 from ottla.runtime.runner import Runner
 from ottla.storage.log import Log
 from ottla.storage.manager import LogManager, OpenReport
+
+if TYPE_CHECKING:
+    from ottla.broker.faults.control import Control
+    from ottla.broker.faults.http import ControlServer
 
 logger = logging.getLogger("ottla.broker")
 JOURNAL = "metadata.journal"
@@ -88,8 +92,6 @@ class BrokerServer:
         self._tls: dict[str, TlsListener] = {}
         """The certificates of the listeners with TLS."""
         self._metrics_server: MetricsServer | None = None
-        self.control = Control(self)
-        """Injects faults, for tests."""
         self._control_server: ControlServer | None = None
         self._turn = Turn()
         self._deleted: set[UUID] = set()
@@ -128,6 +130,13 @@ class BrokerServer:
             return None
         return parse_address(self.config.ottla_metrics_listener)[0], self._metrics_server.port
 
+    @cached_property
+    def control(self) -> Control:
+        """Injects faults, for tests."""
+        from ottla.broker.faults.control import Control  # Only tests need it.
+
+        return Control(self)
+
     @property
     def faults_address(self) -> tuple[str, int] | None:
         """The address that takes orders for faults, if there is one."""
@@ -160,6 +169,8 @@ class BrokerServer:
         if self.config.ottla_metrics_listener:
             await self._serve_metrics(node, self.config.ottla_metrics_listener)
         if self.config.ottla_faults_listener:
+            from ottla.broker.faults.http import serve_control
+
             self._control_server = await serve_control(self.control, self.config.ottla_faults_listener)
         # Most coordinators are loaded at once. Clients that were connected before need not be told to wait.
         await node.groups.shards.settle(LOADING_SECONDS)
