@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
 import http.server
 import json
+import random
+import string
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +17,18 @@ from typing import Any
 
 import jwt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.issuers import Issuer, unsigned
 from tests.unit.broker.sasl_wire import SaslBroker, handshake, log_in, sasl_broker, say, until, works
 from tests.unit.broker.wire import Wire
 
 from ottla.broker.authentication import jwks
+from ottla.broker.authentication.conversations import Login
+from ottla.broker.authentication.oauthbearer import InvalidToken, _read
+from ottla.broker.authentication.tokens import SignedTokens
+from ottla.broker.authentication.workers import Workers
+from ottla.config import BrokerConfig
 from ottla.config.channels import UNSECURED_TOKENS
 from ottla.errors import ConfigError, SaslAuthenticationFailed
 from ottla.net.client.sasl import oauthbearer
@@ -251,3 +263,60 @@ def test_a_slow_server_of_keys_does_not_stop_others(monkeypatch: pytest.MonkeyPa
                 until(lambda: server.asked > asked, "the broker asks for the key")
                 assert log_in(other, "PLAIN", "admin", "admin-secret").error_code == 0
                 assert works(other)
+
+
+# Mutations.
+
+
+async def judged(token: str, keys: Path) -> Login | None:
+    """Return whom the broker takes a token for, None if it refuses it."""
+    values = {"listeners": "SASL_PLAINTEXT://:0", "sasl.enabled.mechanisms": "OAUTHBEARER"}
+    config = BrokerConfig.parse({**values, "sasl.oauthbearer.jwks.endpoint.url": f"file://{keys}"})
+    security, workers = config.listener("SASL_PLAINTEXT"), Workers()
+    key_set = jwks.KeySet(security, workers)
+    try:
+        await key_set.open()
+        return await SignedTokens(security, key_set, workers)(token)
+    except InvalidToken:
+        return None
+    finally:
+        key_set.close()
+        workers.close()
+
+
+def test_a_changed_token_is_refused_and_nothing_else_happens(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    ISSUER.publish(keys)
+    right, rng = ISSUER.token(), random.Random(7)
+    found = asyncio.run(judged(right, keys))
+    assert found is not None
+    assert found.name == "alice"
+    letters = string.ascii_letters + string.digits + "-_."
+    for _ in range(150):
+        changed = list(right)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] = rng.choice(letters)
+        token = "".join(changed)[: rng.choice([None, rng.randrange(1, len(right))])]
+        # The last letter of a part has bits without a meaning.
+        if b64(token) != b64(right):
+            assert asyncio.run(judged(token, keys)) is None
+
+
+def b64(token: str) -> list[bytes]:
+    """Return the bytes of the parts of a token."""
+    parts = [part + "=" * (-len(part) % 4) for part in token.split(".")]
+    try:
+        return [base64.urlsafe_b64decode(part) for part in parts]
+    except binascii.Error:
+        return []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=80) | st.from_regex(rb"n,(a=[a-z=,]*)?,\x01([a-z]*=[ -~]*\x01){0,3}\x01?", fullmatch=True))
+def test_any_first_message_is_read_or_refused(message: bytes) -> None:
+    try:
+        authorization, token = _read(message)
+    except SaslAuthenticationFailed:
+        return
+    assert token
+    assert "," not in authorization or b"=2C" in message
