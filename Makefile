@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts descriptors fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-security bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts descriptors fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -72,6 +72,10 @@ bench-clients: setup ## the clients and assignors, compared with others (Kafka's
 bench-cluster: setup ## three brokers, compared with three nodes of Apache Kafka (Java 17+ and Maven), about 15 minutes
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
 	$(BIN)/python -m benchmarks.growing
+
+bench-security: setup ## TLS and logins, compared with Apache Kafka (Java 17+ and Maven), and what permissions cost
+	$(BIN)/python -m benchmarks.security $(ARGS)
+	$(BIN)/python -m benchmarks.authorization
 
 bench-spark: setup ## the data source, compared with Spark's Kafka connector from Maven Central, and shared reads of pipelines
 	$(BIN)/python -m benchmarks.spark $(ARGS)

@@ -113,12 +113,13 @@ class ApacheKafka(Peer):
         return self.work_dir / "server.properties"
 
     def _properties(self) -> dict[str, str]:
+        listeners = self.config.get("listeners", f"PLAINTEXT://{HOST}:{self.port}")
         own = {
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
             "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
             "log.dirs": str(self.data_dir),
         }
-        return {**SINGLE_NODE, **own, **self.config}
+        with_controller = {"listeners": f"{listeners},CONTROLLER://{HOST}:{self.controller_port}"}
+        return {**SINGLE_NODE, **own, **self.config, **with_controller}
 
     def _format_storage(self) -> None:
         arguments = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self._properties_file)]

@@ -29,8 +29,8 @@ class OttlaBroker(Peer):
 
     def command(self) -> list[str]:
         config = ["--config", str(self._config_file)] if self.config else []
-        listen = ["--listen", f"{HOST}:{self.port}", "--data-dir", str(self.data_dir)]
-        return [sys.executable, "-m", "ottla", "broker", *listen, *config]
+        listen = [] if "listeners" in self.config else ["--listen", f"{HOST}:{self.port}"]
+        return [sys.executable, "-m", "ottla", "broker", *listen, "--data-dir", str(self.data_dir), *config]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONUNBUFFERED": "1"}
