@@ -22,6 +22,7 @@ from ottla.config import BrokerConfig
 from ottla.config.security import ListenerSecurity
 from ottla.errors import ConfigError
 from ottla.net import reloading
+from ottla.net.server import few_lines
 from ottla.net.server.connection import Connection
 from ottla.net.server.listener import Limits, Server
 from ottla.net.server.tls_listener import TlsListener, openssl_name
@@ -417,6 +418,19 @@ async def test_one_address_may_have_few_connections_before_their_handshake(autho
             await client.close()
         for client in known:
             await client.close()
+
+
+async def test_many_clients_without_tls_do_not_fill_the_log(
+    broker: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_lines, "MOST_PER_SECOND", 3)
+    async with serving(echo, TlsListener(security(broker))) as server:
+        for _ in range(10):
+            assert await refused(server, None) in ("", "ConnectionResetError")
+        async with asyncio.timeout(10):
+            while "more connections were closed or refused" not in caplog.text:
+                await asyncio.sleep(0.01)
+    assert len([message for message in caplog.messages if "requires TLS" in message]) < 10
 
 
 async def test_a_handshake_has_a_size_limit(broker: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from ottla.errors import OttlaError
 from ottla.net.buffers import BufferPool
 from ottla.net.server.channel import Channel, PlainChannel
 from ottla.net.server.connection import Connection, FrameHandler
+from ottla.net.server.few_lines import FewLines
 from ottla.net.server.handshakes import Handshakes
 from ottla.net.server.receiving import Readers, readers_of
 from ottla.net.server.sending import Sending
@@ -98,6 +99,7 @@ class Server:
         self.failures = 0
         self.host = ""
         self.port = 0
+        self._complaints = FewLines(logger)
         self.handshakes: Handshakes
         self._per_ip: Counter[str] = Counter()
         self.strangers: Counter[str] = Counter()
@@ -205,7 +207,7 @@ class Server:
 
     def _refuse(self, sock: socket.socket, host: str, why: str) -> None:
         self.refused += 1
-        logger.warning("connection from %s refused: %s", host, why)
+        self._complaints.warning("connection from %s refused: %s", host, why)
         sock.close()
 
     def closed(self, connection: Connection, reason: str, *, expected: bool) -> None:
@@ -220,9 +222,8 @@ class Server:
     def log_end(self, connection: Connection, reason: str, *, expected: bool = False) -> None:
         """Log why a connection is closed, if there is a reason."""
         if reason:
-            level = logging.DEBUG if expected else logging.WARNING
-            host, port = connection.client_host, connection.client_port
-            logger.log(level, "connection from %s:%s closed: %s", host, port, reason)
+            log = logger.debug if expected else self._complaints.warning
+            log("connection from %s:%s closed: %s", connection.client_host, connection.client_port, reason)
 
     def send_soon(self, connection: Connection) -> None:
         """Send the responses of a connection at the end of this turn of the event loop, or when many are waiting."""
@@ -274,6 +275,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Close connections that have been idle, or in the middle of a request, for too long."""
+        self._complaints.end_second()
         now = self.loop.time()
         for connection in list(self.connections):
             if connection.is_receiving and now - connection.receiving_since > self.limits.receive_seconds:
