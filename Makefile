@@ -123,8 +123,9 @@ fuzz-login: setup ## hostile clients that never log in, on each kind of listener
 authorizer: setup ## the authorizer beside a slow reference: make authorizer CASES=1000000
 	$(BIN)/python -m tests.authorizer.run --cases $(or $(CASES),1000000)
 
-compat-authorizer: setup ## the authorizer beside Apache Kafka's (needs Java 17+ and Maven): make compat-authorizer CASES=100000
+compat-authorizer: setup ## the authorizer and what is refused, beside Apache Kafka (needs Java 17+ and Maven): make compat-authorizer CASES=100000
 	$(BIN)/python -m tests.authorizer.kafka --cases $(or $(CASES),100000)
+	$(BIN)/python -m tests.authorizer.requests_kafka
 
 compat-java: setup ## the Java client against ottla, also with TLS and every SASL mechanism (needs Java 17+ and Maven)
 	$(BIN)/python -m tests.compat.with_broker tests/compat/run_java.sh

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.partition_results import by_topic
@@ -27,13 +29,21 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         found = {**refused, **await node.controller.run(reassign, node.metadata, allowed)}
     except errors.KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "responses": []}
-    return {
-        "error_message": None,
-        "responses": [
-            {"name": topic, "partitions": [_result(key, error) for key, error in results]}
-            for topic, results in by_topic(found).items()
-        ],
-    }
+    return {"error_message": None, "responses": _responses(found)}
+
+
+def refuse(request: Struct, error: errors.KafkaError) -> Message:
+    """Answer the request and each partition with the same error, as Kafka does."""
+    wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    responses = _responses(dict.fromkeys(wanted, error))
+    return {"error_code": error.code, "error_message": str(error), "responses": responses}
+
+
+def _responses(found: Mapping[TopicPartition, errors.KafkaError | None]) -> list[Message]:
+    return [
+        {"name": topic, "partitions": [_result(key, error) for key, error in results]}
+        for topic, results in by_topic(found).items()
+    ]
 
 
 def _other_number(node: Node, key: TopicPartition, replicas: list[int] | None) -> errors.KafkaError | None:
