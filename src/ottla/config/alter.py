@@ -59,9 +59,9 @@ def alter_group(broker: BrokerConfig, overrides: Mapping[str, str], change: Chan
 def alter_broker(broker: BrokerConfig, change: Change, *, for_all_brokers: bool) -> dict[str, str]:
     """Return the dynamic settings of this broker, or of all brokers, after a change."""
     layer = broker.dynamic_default if for_all_brokers else broker.dynamic
-    settings = _changed(BrokerConfig, layer, change)
-    changed = sorted(name for name, value in settings.items() if layer.get(name) != value)
     try:
+        settings = {broker_key(name).name: value for name, value in _changed(BrokerConfig, layer, change).items()}
+        changed = sorted(name for name, value in settings.items() if layer.get(name) != value)
         fixed = [name for name in changed if not broker_key(name).dynamic]
         if fixed:
             raise InvalidRequest(

@@ -91,7 +91,8 @@ def test_a_properties_file_has_values_of_listeners() -> None:
 def test_certificates_of_a_listener_can_change_at_run_time() -> None:
     config = BrokerConfig.parse(TWO)
     name = "listener.name.inside.ssl.keystore.location"
-    dynamic = alter_broker(config, [Alteration(name, AlterOp.SET, "/new.pem")], for_all_brokers=False)
+    in_capitals = name.replace("inside", "INSIDE")
+    dynamic = alter_broker(config, [Alteration(in_capitals, AlterOp.SET, "/new.pem")], for_all_brokers=False)
     changed = config.with_dynamic(dynamic)
     assert changed.listener("INSIDE").ssl_keystore_location == "/new.pem"
     (entry,) = describe_broker(changed, names=[name])

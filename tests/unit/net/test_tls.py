@@ -210,6 +210,34 @@ async def test_the_certificate_of_a_client_says_who_it_is(authority: Authority, 
         assert await refused(server, trusted(authority, authority.sign("bob"))) == ""
 
 
+def ask_twice(port: int, context: ssl.SSLContext) -> list[tuple[bool | None, bytes]]:
+    """Connect, and connect again with the same session; return whether it was reused, and the answers."""
+    found: list[tuple[bool | None, bytes]] = []
+    session = None
+    for _ in range(2):
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as wrapped,
+        ):
+            wrapped.sendall(framed(b"12345678"))
+            (size,) = struct.unpack(">i", wrapped.recv(4))
+            found.append((wrapped.session_reused, wrapped.recv(size)))
+            session = wrapped.session
+    return found
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+async def test_a_client_that_resumes_a_session_stays_who_it_is(
+    authority: Authority, broker: Path, version: str
+) -> None:
+    trust = {"ssl.client.auth": "required", "ssl.truststore.location": str(authority.certificate)}
+    listener = TlsListener(security(broker, **trust, **RULE, **{"ssl.enabled.protocols": version}))
+    async with serving(who, listener) as server:
+        context = trusted(authority, authority.sign("alice"))
+        answers = await asyncio.to_thread(ask_twice, server.port, context)
+    assert answers == [(False, b"User:ALICE"), (True, b"User:ALICE")]
+
+
 async def test_who_needs_a_certificate(
     authority: Authority, broker: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -220,6 +220,10 @@ class Connection:
         except OSError as error:
             self.close(str(error.strerror), expected=getattr(error, "is_expected", True))
             return
+        except Exception as error:
+            self._server.report_failure(self, error)
+            self.close("the handshake could not be handled")
+            return
         self.last_active = self.receiving_since = self._loop.time()
         if self.handler == self._server.handler:
             self.known_by = math.inf
