@@ -25,7 +25,6 @@ from ottla.cluster.network import Network
 from ottla.cluster.ports import free_port
 from ottla.cluster.zookeeper import LocalZooKeeper
 from ottla.config import BrokerConfig, parse_address
-from ottla.config.table import key, named
 from ottla.errors import ConfigError, KafkaError, OttlaError
 from ottla.runtime.temporary import make_temporary
 from ottla.types import whole
@@ -358,10 +357,9 @@ def _defaults(brokers: int, *, is_temporary: bool) -> dict[str, str]:
 
 def _checked(values: Mapping[str, Any], zookeeper: str | None) -> dict[str, str]:
     """The configs of all brokers as texts. ConfigError for one that is invalid, or that the cluster sets itself."""
-    given = named(BrokerConfig, values)
+    names = {name.replace("_", ".") for name in values}
     for name in _OURS:
-        if name in given:
+        if name in names:
             raise ConfigError(f"{name} is different for each broker, and the cluster sets it. Remove it.")
-    BrokerConfig.parse({**given, "zookeeper.connect": zookeeper or "127.0.0.1:2181"})
-    texts = {name: key(BrokerConfig, name).canonical(value) for name, value in given.items()}
-    return {name: text for name, text in texts.items() if text is not None}
+    given = BrokerConfig.parse({**values, "zookeeper.connect": zookeeper or "127.0.0.1:2181"}).given
+    return {name: text for name, text in given.items() if name in names}

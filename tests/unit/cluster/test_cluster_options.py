@@ -37,3 +37,8 @@ def test_a_cluster_that_is_not_running_says_so() -> None:
             ask()
     with pytest.raises(OttlaError, match="there is no broker 1: the cluster has none"):
         cluster.broker(1)
+
+
+def test_configs_of_kafka_without_an_effect_are_passed_on() -> None:
+    cluster = Cluster(num_io_threads=8, config={"log.retention.ms": 5})
+    assert cluster._values == {"num.io.threads": "8", "log.retention.ms": "5"}
