@@ -35,6 +35,12 @@ from ottla.net.client.sasl import oauthbearer
 from ottla.protocol.codec import Struct
 from ottla.security.principals import Principal
 
+
+def part(text: str) -> str:
+    """A part of a token."""
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
 ISSUER, STRANGER = Issuer(), Issuer()
 RULES = {
     "sasl.oauthbearer.expected.audience": "kafka,other",
@@ -100,6 +106,9 @@ def test_a_session_ends_with_its_token(sasl: SaslBroker) -> None:
         ),
         ("not.a.token", "it is not a JSON web token"),
         ("x", "it is not a JSON web token"),
+        (part("[" * 100_000) + ".e30.AAAA", "it is not a JSON web token"),
+        (part('{"alg":"ES256","kid":7}') + ".e30.AAAA", "it is not a JSON web token"),
+        (part('{"alg":["ES256"]}') + ".e30.AAAA", "its signature algorithm is not one of"),
     ],
 )
 def test_a_token_that_proves_nothing_is_refused_with_the_reason(
@@ -172,7 +181,17 @@ def test_a_broker_does_not_start_without_the_keys_in_a_file(tmp_path: Path, cont
 def test_tokens_without_a_signature_are_believed_only_if_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     with sasl_broker("OAUTHBEARER", **{"sasl.server.callback.handler.class": UNSECURED_TOKENS}) as sasl:
         assert "everybody can pretend to be any user" in caplog.text
-        for token, code in ((unsigned(), 0), (unsigned(seconds=-60), 58), (ISSUER.token(), 58)):
+        head = part('{"alg":"none"}')
+        strange = [
+            f"{head}.{part(text)}."
+            for text in ('{"sub":"a","exp":1e999}', '{"sub":"a","exp":NaN}', "[1]", "[" * 99_999)
+        ]
+        for token, code in (
+            (unsigned(), 0),
+            (unsigned(seconds=-60), 58),
+            (ISSUER.token(), 58),
+            *((each, 58) for each in strange),
+        ):
             with Wire(sasl.sasl) as wire:
                 assert log_in_with(wire, token).error_code == code
 

@@ -14,8 +14,8 @@ _FIRST = re.compile(
     r"n,(?:a=((?:[\x02-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,\x01((?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*)\x01"
 )
 _BEARER = re.compile(r"bearer +([-_~+/.a-zA-Z0-9]+=*)", re.IGNORECASE)
-#: The client's answer to a refusal.
-_GIVE_UP = b"\x01"
+#: The seconds of a time that is certainly too late.
+LATEST = 1 << 40
 
 
 class InvalidToken(Exception):
@@ -70,6 +70,6 @@ def login_of(claims: dict[str, Any], name_claim: str) -> Login:
     name, expires = claims.get(name_claim), claims.get("exp")
     if not isinstance(name, str) or not name.strip():
         raise InvalidToken(f"the token has no claim {name_claim} with the name of the user")
-    if isinstance(expires, bool) or not isinstance(expires, int | float):
+    if isinstance(expires, bool) or not isinstance(expires, int | float) or not 0 <= expires < LATEST:
         raise InvalidToken("the token has no expiry time")
     return Login(name, int(expires * 1000))

@@ -7,6 +7,7 @@ public, and a token without a signature is no proof of anything.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.authentication.conversations import Login
@@ -17,6 +18,8 @@ from ottla.config.security import ListenerSecurity
 from ottla.errors import ConfigError
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+#: What hostile tokens may cause beside PyJWT's own errors: deep nesting, numbers without end, other types.
+_BROKEN = (ValueError, TypeError, OverflowError, RecursionError)
 
 
 def jwt_library() -> Any:
@@ -46,10 +49,7 @@ class SignedTokens:
         }
 
     async def __call__(self, token: str) -> Login:
-        try:
-            header = self._jwt.get_unverified_header(token)
-        except self._jwt.InvalidTokenError:
-            raise InvalidToken("it is not a JSON web token") from None
+        header = _parsed(self._jwt.get_unverified_header, token)
         key_id, algorithm = header.get("kid"), header.get("alg")
         if algorithm not in ALGORITHMS:
             raise InvalidToken(f"its signature algorithm is not one of {', '.join(ALGORITHMS)}")
@@ -67,9 +67,17 @@ class SignedTokens:
                 return login_of(claims, self._name_claim)
             except jwt.InvalidSignatureError:
                 continue
-            except (jwt.PyJWTError, ValueError, TypeError) as error:
+            except (jwt.PyJWTError, *_BROKEN) as error:
                 problem = _reason(jwt, error)
         raise InvalidToken(problem)
+
+
+def _parsed(function: Callable[..., dict[str, Any]], token: str, **options: Any) -> dict[str, Any]:
+    """Return what a function of PyJWT finds in a token, whatever the token is."""
+    try:
+        return function(token, **options)
+    except (jwt_library().PyJWTError, *_BROKEN):
+        raise InvalidToken("it is not a JSON web token") from None
 
 
 def _reason(jwt: Any, error: Exception) -> str:
@@ -94,10 +102,7 @@ class UnsecuredTokens:
         self._skew = security.sasl_oauthbearer_clock_skew_seconds
 
     async def __call__(self, token: str) -> Login:
-        try:
-            decoded = self._jwt.decode_complete(token, options={"verify_signature": False})
-        except self._jwt.InvalidTokenError:
-            raise InvalidToken("it is not a JSON web token") from None
+        decoded = _parsed(self._jwt.decode_complete, token, options={"verify_signature": False})
         if decoded["header"].get("alg") != "none":
             raise InvalidToken("it has a signature, which this listener cannot check")
         login = login_of(decoded["payload"], self._name_claim)
