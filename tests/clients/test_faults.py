@@ -148,6 +148,51 @@ def test_other_clients_see_the_same(broker: Broker) -> None:
     assert told == [None, "TOPIC_AUTHORIZATION_FAILED"]
 
 
+TRANSIENT = [
+    ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"),
+    ("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ("SyncGroup", "REBALANCE_IN_PROGRESS"),
+    ("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ("ListOffsets", "LEADER_NOT_AVAILABLE"),
+    ("Fetch", "NOT_LEADER_OR_FOLLOWER"),
+    ("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS"),
+]
+
+
+@pytest.mark.parametrize("client", ["ottla", "confluent"])
+def test_consumers_survive_whatever_passes(broker: Broker, producer: Producer, client: str) -> None:
+    from confluent_kafka import Consumer as Confluent
+
+    producer.send(TOPIC, b"1").get(20)
+    faults = [broker.faults.fail(api, error, times=1) for api, error in TRANSIENT]
+    config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    if client == "ottla":
+        with Consumer(config, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC])
+            assert next(iter(consumer)).value == b"1"
+            consumer.commit()
+    else:
+        other = Confluent({**config, "enable.auto.commit": False})
+        other.subscribe([TOPIC])
+        message = other.poll(20)
+        assert message is not None
+        assert message.value() == b"1"
+        until(lambda: _committed(other), "the commit succeeds")
+        other.close()
+    assert [fault.hits for fault in faults] == [1] * len(faults)
+    assert broker.groups["g"].lag == 0
+
+
+def _committed(consumer: Any) -> bool:
+    from confluent_kafka import KafkaException
+
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException:
+        return False
+    return True
+
+
 def test_metadata_can_fail_too(broker: Broker) -> None:
     with (
         Producer(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=5) as producer,

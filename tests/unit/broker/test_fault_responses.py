@@ -99,6 +99,15 @@ def test_an_error_of_a_group_is_told_once() -> None:
     assert [(each["group_id"], each["error_code"]) for each in fetched["groups"]] == [("readers", CODE)]
 
 
+def test_only_what_the_error_is_about_is_repeated() -> None:
+    (found,) = error_response(10, 4, decoded(ApiKey.FIND_COORDINATOR, 4), NotLeaderOrFollower)["coordinators"]
+    assert (found["key"], found["host"], found["node_id"]) == ("readers", "", -1)
+    (group,) = error_response(15, 5, decoded(ApiKey.DESCRIBE_GROUPS, 5), NotLeaderOrFollower)["groups"]
+    assert (group["group_id"], group["group_state"], group["protocol_type"]) == ("readers", "", "")
+    (marker,) = error_response(27, 1, decoded(ApiKey.WRITE_TXN_MARKERS, 1), NotLeaderOrFollower)["markers"]
+    assert (marker["producer_id"], marker["topics"][0]["partitions"][0]["partition_index"]) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("key", "version", "topics"),
     [

@@ -19,12 +19,20 @@ from ottla.protocol.codec import Message
 _CODE = "error_code"
 #: Their errors are those of the group or the request as a whole.
 _AT_THE_TOP = {ApiKey.LEAVE_GROUP, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.LIST_GROUPS}
-#: The same thing, named differently in requests and responses.
-_SAME = (
-    {"name", "topic", "topic_name"},
-    {"index", "partition", "partition_index", "partition_id"},
-    {"key", "coordinator_key"},
-    {"group_id", "group"},
+#: What a response repeats of its request, to say what the error is about. Names in one line mean the same.
+_REPEATED = (
+    ("name", "topic", "topic_name"),
+    ("topic_id",),
+    ("index", "partition", "partition_index", "partition_id"),
+    ("key",),
+    ("group_id",),
+    ("member_id",),
+    ("group_instance_id",),
+    ("transactional_id",),
+    ("producer_id",),
+    ("resource_type",),
+    ("resource_name",),
+    ("user",),
 )
 
 
@@ -92,14 +100,14 @@ class _Builder:
     def _value(self, field: Field, request: Any) -> Any:
         if field.name.endswith("error_message"):
             return self._error.default_message or None
+        repeated = next((names for names in _REPEATED if field.name in names), ())
         if not isinstance(request, Struct):
             fits = {"string": str, "uuid": UUID, "int32": int}.get(field.type)
-            return request if fits is not None and isinstance(request, fits) else _nothing(field)
-        for name in (field.name, *(name for names in _SAME if field.name in names for name in names)):
-            if name in request.__slots__ and field.name not in ("throttle_time",):
-                value = getattr(request, name)
-                if value is not None and type(value) in (str, int, bool, UUID):
-                    return value
+            return request if repeated and fits is not None and isinstance(request, fits) else _nothing(field)
+        for name in repeated:
+            value = getattr(request, name) if name in request.__slots__ else None
+            if value is not None:
+                return value
         return _nothing(field)
 
 
