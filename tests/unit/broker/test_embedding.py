@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import ottla
+from ottla.protocol.apis import ApiKey
 from ottla.records import decode_batch
 from unit.broker.wire import Wire, batch
 
@@ -122,6 +123,27 @@ def test_a_listener_on_all_interfaces_tells_clients_the_address_they_came_by() -
     with ottla.Broker(listen="0.0.0.0:0") as broker, Wire(f"127.0.0.1:{broker.port}") as wire:
         answer = wire.call(3, 9, {"topics": []})
         assert [(b.host, b.port) for b in answer.brokers] == [("127.0.0.1", broker.port)]
+
+
+def test_clients_are_told_the_address_of_the_listener_that_they_use() -> None:
+    config = {
+        "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,PROXY://127.0.0.1:0",
+        "advertised.listeners": "PROXY://kafka.example:9999",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,PROXY:PLAINTEXT",
+    }
+    with ottla.Broker(config=config) as broker:
+        told = []
+        for server in broker._running().servers:
+            with Wire(f"127.0.0.1:{server.port}") as wire:
+                cluster = wire.call(ApiKey.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": False})
+                metadata = wire.call(ApiKey.METADATA, 1, {"topics": []})
+                coordinator = wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "group", "key_type": 0})
+                addresses = {(each.host, each.port) for each in (*cluster.brokers, *metadata.brokers, coordinator)}
+                told.append((server.port, addresses))
+    (inside, first), (outside, second), (_, third) = told
+    assert first == {("127.0.0.1", inside)}
+    assert second == {("127.0.0.1", outside)}
+    assert third == {("kafka.example", 9999)}
 
 
 def test_an_advertised_address_is_what_clients_are_told() -> None:

@@ -201,7 +201,8 @@ class Connection:
         if not filled:
             self.receiving_since = self.last_active
         self._process(0)
-        self._read_on()
+        if not self.channel.is_plain:
+            self._read_on()
 
     def _read_on(self) -> None:
         """Read again if the channel holds bytes that the event loop does not know of."""
@@ -385,7 +386,8 @@ class Connection:
         if not self._busy and not self._closed and not self._reading:
             self._reading = True
             self._server.readers.add(self)
-        self._read_on()
+        if not self.channel.is_plain:
+            self._read_on()
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -100,7 +100,8 @@ class Outgoing:
                         parts[0] = memoryview(part)[count:]
                 else:
                     self._send_run()
-            self._channel.flush()
+            if not self._channel.is_plain:
+                self._channel.flush()
         except (BlockingIOError, InterruptedError):
             return False
         self.size = 0
