@@ -27,7 +27,7 @@ MOST_CLIENTS = 1_000
 #: Like Kafka, the size of a response counts, not only its records.
 RESPONSE_BYTES, PARTITION_BYTES = 20, 40
 #: From these versions on clients understand that a change is refused because of a quota. Others must only pause.
-STRICT_FROM = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+STRICT_FROM: dict[int, int] = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 #: From this version on only brokers send AddPartitionsToTxn.
 _ADDED_BY_BROKERS = 4
 
@@ -191,7 +191,7 @@ class TopicChanges:
         if (meter := self._meter) is None:
             return
         now, call = self._now(), self._call
-        is_strict = call.api_version >= STRICT_FROM[ApiKey(call.api_key)]
+        is_strict = call.api_version >= STRICT_FROM.get(call.api_key, 0)
         if is_strict and (wait := meter.left.wait(rate=meter.limit, now=now)):
             self._until = now + wait
             raise errors.ThrottlingQuotaExceeded(

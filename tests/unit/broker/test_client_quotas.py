@@ -310,6 +310,28 @@ def test_a_refused_topic_is_not_created_and_a_wrong_one_does_not_count(slow_brok
         assert names == ["first"]
 
 
+def test_topics_that_are_created_on_first_use_count_too(slow_broker: ottla.Broker) -> None:
+    with Wire(slow_broker.bootstrap_servers) as wire:
+        create(wire, "first", 25)
+        wanted = {"topics": [{"name": "second", "topic_id": None}], "allow_auto_topic_creation": True}
+        answer = wire.call(ApiKey.METADATA, 12, wanted)
+        assert answer.topics[0].error_code == errors.LeaderNotAvailable.code
+        assert answer.throttle_time > 0
+        assert wire.call(ApiKey.METADATA, 12, wanted).topics[0].error_code == 0
+
+
+def test_a_quota_follows_the_login() -> None:
+    alice = ottla.QuotaEntity(user="alice")
+    with ottla.Broker(users={"alice": "a", "bob": "b"}) as broker:
+        with ottla.Admin(broker.client_config("alice"), retries=0) as admin:
+            admin.alter_quotas({alice: {"controller_mutation_rate": 0.1}})
+            admin.create_topics(ottla.NewTopic("first", 5))
+            with pytest.raises(errors.ThrottlingQuotaExceeded):
+                admin.create_topics("second")
+        with ottla.Admin(broker.client_config("bob"), retries=0) as admin:
+            admin.create_topics([ottla.NewTopic("second", 5), ottla.NewTopic("third", 5)])
+
+
 # ── connections ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

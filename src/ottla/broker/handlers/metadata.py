@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from ottla.broker.authorization import NOT_ASKED, authorized_operations, check, cluster_operations, sees
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Address, Call, Node
+from ottla.broker.quotas import TopicChanges
 from ottla.broker.topics import ensure_topic
-from ottla.errors import KafkaError, LeaderNotAvailable
+from ottla.errors import KafkaError, LeaderNotAvailable, ThrottlingQuotaExceeded
 from ottla.metadata import PartitionState, Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
 from ottla.metadata.values import NO_LEADER
@@ -33,11 +34,12 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     if node.cluster is not None:
         # Most clients ask again only after a second if they are told a dead leader, or none.
         await node.cluster.until_led()
+    changes = TopicChanges(node, call)
     if request.topics is None or (call.api_version == 0 and not request.topics):
         visible = (topic for topic in node.metadata.topics.values() if sees(node, call, SEE, topic.name))
         topics = [topic_message(node, topic) for topic in visible]
     else:
-        topics = [await _topic(node, call, request, entry) async for entry in with_pauses(request.topics)]
+        topics = [await _topic(node, call, request, entry, changes) async for entry in with_pauses(request.topics)]
     if request.include_topic_authorized_operations:
         for topic in topics:
             if not topic.get("error_code"):
@@ -51,6 +53,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         "cluster_id": node.metadata.cluster_id,
         "controller_id": node.controller_id,
         "topics": topics,
+        "throttle_time": changes.pause(),
         "cluster_authorized_operations": (
             cluster_operations(node, call, SEE_OPERATIONS)
             if request.include_cluster_authorized_operations
@@ -71,9 +74,9 @@ def _brokers(node: Node, call: Call) -> list[Address]:
     return [each for each in known if not each.is_fenced or has_just_left(each.broker_id)]
 
 
-async def _topic(node: Node, call: Call, request: Struct, entry: Struct) -> Message:
+async def _topic(node: Node, call: Call, request: Struct, entry: Struct, changes: TopicChanges) -> Message:
     try:
-        topic = await _find(node, call, request, entry)
+        topic = await _find(node, call, request, entry, changes)
     except KafkaError as error:
         # As in Kafka, a name is repeated even if it is empty: clients cannot handle an answer without it. An unknown id
         # has no name, which is null from v12 on.
@@ -83,7 +86,7 @@ async def _topic(node: Node, call: Call, request: Struct, entry: Struct) -> Mess
     return topic_message(node, topic)
 
 
-async def _find(node: Node, call: Call, request: Struct, entry: Struct) -> Topic:
+async def _find(node: Node, call: Call, request: Struct, entry: Struct, changes: TopicChanges) -> Topic:
     # An id takes precedence: the Java client sends an empty name with it, other clients send null.
     if entry.topic_id is not None or entry.name is None:
         topic = node.topic_by_id(entry.topic_id)
@@ -95,6 +98,10 @@ async def _find(node: Node, call: Call, request: Struct, entry: Struct) -> Topic
     if may_create and entry.name not in INTERNAL_TOPICS:
         if entry.name not in node.metadata.topics:
             check(node, call, CREATE, entry.name)
+            try:
+                changes.charge(node.config.num_partitions)
+            except ThrottlingQuotaExceeded as error:
+                raise LeaderNotAvailable(str(error)) from error  # Every client tries again.
         return await ensure_topic(node, entry.name)
     return node.metadata.topic(entry.name)
 
