@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -85,6 +86,8 @@ def check(whom: Entity, name: str, value: float) -> None:
         raise InvalidRequest(f"Invalid configuration key {name[:300]} for {describe(whom)}.{hint}")
     if not value > 0:
         raise InvalidRequest(f"Quota {name} must be greater than 0, not {value:g}.")
+    if math.isinf(value):
+        raise InvalidRequest(f"Quota {name} must be a number. Remove it if there is no limit.")
     if name in _WHOLE:
         if value > _WHOLE[name]:
             raise InvalidRequest(f"Proposed value for {name} is too large: the most is {_WHOLE[name]}.")

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from ottla.types import Millis
 
+#: What fits into a response. A quota may be very small.
+LONGEST_WAIT: Millis = 2**31 - 1
+
 
 class Bucket:
     """What a client may use: it comes back at a rate, up to that of ``longest`` milliseconds.
@@ -36,7 +39,7 @@ class Bucket:
     def wait(self, *, rate: float, now: Millis) -> Millis:
         """Return how long to wait until no more has been used than was there. 0 means that this is so."""
         self._refill(rate, now=now)
-        return max(0, round(-self._left * 1000 / rate))
+        return round(min(LONGEST_WAIT, max(0.0, -self._left * 1000 / rate)))
 
     def is_full(self, *, rate: float, now: Millis) -> bool:
         """Whether the bucket is as good as a new one."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.compat.waiting import until
 
 import ottla
 from ottla import errors
@@ -158,6 +159,16 @@ def test_a_muted_connection_does_not_stop_others(broker: ottla.Broker) -> None:
         greedy.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             greedy.receive(ApiKey.API_VERSIONS, 0)
+
+
+def test_a_client_that_closes_while_it_must_pause_is_forgotten(broker: ottla.Broker) -> None:
+    put(broker, {"producer_byte_rate": 1}, client_id="greedy")
+    connections = broker._running().servers[0].connections
+    with Wire(broker.bootstrap_servers, client_id="greedy") as greedy:
+        greedy.create_topic("orders")
+        assert produce(greedy, 20_000).throttle_time > 10_000_000
+        assert len(connections) == 1
+    until(lambda: not connections, "the connection is closed")
 
 
 def test_clients_of_one_user_share_its_quota(broker: ottla.Broker) -> None:

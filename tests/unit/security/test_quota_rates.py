@@ -86,6 +86,13 @@ def test_a_bucket_is_full_again_after_its_time() -> None:
     assert bucket.is_full(rate=2, now=55_000)
 
 
+def test_a_tiny_quota_makes_a_pause_that_fits_into_a_response() -> None:
+    for rate in (1e-3, 1e-300, 5e-324):
+        bucket = Bucket(1_000)
+        bucket.take(10**9, rate=rate, now=0)
+        assert bucket.wait(rate=rate, now=0) == 2**31 - 1
+
+
 def test_a_higher_quota_shortens_the_pause() -> None:
     bucket = Bucket(0)
     bucket.take(1_000, rate=100, now=0)

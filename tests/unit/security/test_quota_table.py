@@ -97,6 +97,7 @@ def test_an_address_is_written_in_one_way() -> None:
         ((ALICE,), PRODUCER_BYTES, -1, "greater than 0"),
         ((ALICE,), PRODUCER_BYTES, math.nan, "greater than 0"),
         ((ALICE,), PRODUCER_BYTES, 1.5, "fractional"),
+        ((ALICE,), REQUEST_TIME, math.inf, "Remove it"),
         ((ALICE,), PRODUCER_BYTES, 1e300, "too large"),
         ((("ip", None),), CONNECTIONS, 2.0**31, "too large"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +31,8 @@ MANY_ANSWERS = 32
 POOLED_BYTES = 32 << 20
 #: So many connections of clients that open them too fast are held until they are closed. More are closed at once.
 MOST_REFUSED = 1_000
+#: The other side has closed. macOS tells only errors.
+_CLOSED = getattr(select, "POLLRDHUP", 0)
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -286,9 +289,20 @@ class Server:
                 connection.close(f"idle for {self.limits.idle_seconds:g} s", expected=True)
             elif connection.is_stuck and now - connection.last_active > self.limits.idle_seconds:
                 connection.close(f"the client took nothing of a response for {self.limits.idle_seconds:g} s")
+        self._close_gone([connection for connection in self.connections if connection.is_muted])
         limits = self.limits
         period = min(1.0, limits.idle_seconds / 4, limits.receive_seconds / 4, limits.authentication_seconds / 4)
         self._sweeper = self.loop.call_later(max(period, 0.01), self._sweep)
+
+    def _close_gone(self, muted: list[Connection]) -> None:
+        """Close connections that are not read now, and whose clients have closed them."""
+        if not muted:
+            return
+        poll, by_fd = select.poll(), {connection.fd: connection for connection in muted}
+        for fd in by_fd:
+            poll.register(fd, _CLOSED)
+        for fd, _ in poll.poll(0):
+            by_fd[fd].close("the client closed while it had to pause", expected=True)
 
     async def stop(self) -> None:
         """Stop listening and close all connections."""
