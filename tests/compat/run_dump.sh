@@ -44,6 +44,12 @@ dump() {
 
 dump "batches" log
 dump "records" log --deep-iteration
+groups=$(find "$data" -path '*/__consumer_offsets-*' -name '*.log' ! -path '*-delete/*' | sort | paste -sd, -)
+if [ -n "$groups" ]; then
+    java -cp "$jars" kafka.tools.DumpLogSegments --files "$groups" --offsets-decoder > "$scratch/output" 2>&1
+    if grep 'Unknown record type' "$scratch/output"; then echo "FAIL records of groups"; exit 1; fi
+    echo "PASS records of groups"
+fi
 dump "offset indexes are sane" index --index-sanity-check
 dump "offset indexes fit their segments" index --verify-index-only
 dump "offset index entries" index
