@@ -85,6 +85,7 @@ class Instruments:
         add("ottla_connections", "Open connections.", total(lambda server: len(server.connections)))
         add("ottla_connections_accepted", "Connections accepted so far.", total(lambda server: server.accepted))
         add("ottla_connections_refused", "Connections rejected by a limit.", total(lambda server: server.refused))
+        add("ottla_failed_handshakes", "TLS handshakes that failed so far.", total(lambda s: s.failed_handshakes))
         add("ottla_throttled_connections", "Connections that must pause now.", total(_throttled))
         throttle_metrics(node)
         add("ottla_request_failures", "Requests that ended in an unexpected error.", total(lambda s: s.failures))

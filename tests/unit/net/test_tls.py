@@ -377,6 +377,7 @@ async def test_a_client_without_tls(broker: Path, data: bytes, says: str, caplog
         client.writer.write(data)
         await client.reader.read()
         await client.close()
+        assert server.failed_handshakes == 1
     (message,) = caplog.messages
     assert says in message
 

@@ -219,6 +219,7 @@ class Connection:
             self._server.readers.add(self)
             return
         except OSError as error:
+            self._server.failed_handshakes += 1
             self.close(str(error.strerror), expected=getattr(error, "is_expected", True))
             return
         except Exception as error:

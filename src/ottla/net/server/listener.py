@@ -100,6 +100,7 @@ class Server:
         self.accepted = 0
         self.refused = 0
         self.failures = 0
+        self.failed_handshakes = 0
         self.host = ""
         self.port = 0
         self._complaints = FewLines(logger)
