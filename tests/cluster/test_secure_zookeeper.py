@@ -127,7 +127,7 @@ def test_a_broker_that_cannot_log_in_says_what_to_check(
     server: SecureZooKeeper, tmp_path: Path, secure: bool, more: dict[str, str], says: str
 ) -> None:
     address = f"localhost:{server.secure_port if secure else server.port}/never"
-    timeout = {"zookeeper.connection.timeout.ms": "1500"}
+    timeout = {"zookeeper.connection.timeout.ms": "800"}
     with pytest.raises(OttlaError) as caught:
         ottla.Broker(config=config(tmp_path, address, **timeout, **more)).start()
     assert says in str(caught.value)

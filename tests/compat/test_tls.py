@@ -48,7 +48,9 @@ def by_ottla(access: Access, topic: str) -> int:
     if access.trusts is not None:
         certificate = None if access.certificate is None else str(access.certificate)
         security |= {"security_protocol": "SSL", "ssl_cafile": str(access.trusts), "ssl_certfile": certificate}
-    with ottla.Producer(**security, delivery_timeout_ms=2_000, request_timeout_ms=1_000, linger_ms=0) as out:
+    with ottla.Producer(
+        **security, delivery_timeout_ms=1_500, request_timeout_ms=1_000, max_block_ms=1_000, linger_ms=0
+    ) as out:
         for _ in range(RECORDS):
             out.send(topic, VALUE).get(SECONDS)
     with ottla.Consumer(**security, auto_offset_reset="earliest", group_id=topic) as consumer:
@@ -80,7 +82,7 @@ def by_confluent(access: Access, topic: str) -> int:
 
 
 def by_kafka_python(access: Access, topic: str) -> int:
-    security: dict[str, Any] = {"bootstrap_servers": access.address, "bootstrap_timeout_ms": 1_000}
+    security: dict[str, Any] = {"bootstrap_servers": access.address, "bootstrap_timeout_ms": 500}
     if access.trusts is not None:
         security |= {"security_protocol": "SSL", "ssl_cafile": str(access.trusts)}
     if access.certificate is not None:
