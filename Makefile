@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-security bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts descriptors fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-security bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines crash-registry starts descriptors fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -113,6 +113,9 @@ crash-transactions: setup ## exactly once under kill -9, with our clients: make 
 crash-cluster: setup ## a cluster under random faults, Kafka's failure matrix, and broken brokers: make crash-cluster ROUNDS=20
 	$(BIN)/python -m tests.cluster.torture --rounds $(or $(ROUNDS),20) $(ARGS)
 	$(BIN)/python -m pytest -m long tests/cluster
+
+crash-registry: setup ## 10,000 schemas under kill -9 of broker and registry: make crash-registry SCHEMAS=10000
+	$(BIN)/python -m tests.registry.survival --schemas $(or $(SCHEMAS),10000) $(ARGS)
 
 fuzz: setup ## send random and malformed requests to a broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)

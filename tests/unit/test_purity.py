@@ -11,7 +11,7 @@ import ottla
 ROOT = Path(ottla.__file__).parent
 PURE = (
     "protocol", "records", "config", "assignors", "metadata", "coordinator", "transactions", "producing", "consuming",
-    "replication", "security", "monitoring",
+    "replication", "security", "monitoring", "registry",
 )  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "secrets", "selectors", "socket", "subprocess", "threading", "time", "pathlib"}
 EXCEPT = {"config/reference.py": {"pathlib"}, "config/secrets.py": {"os", "pathlib"}}

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ottla.broker.faults import Faults
 from ottla.broker.secured import Secured
@@ -29,6 +29,9 @@ from ottla.runtime.clock import Clock, ManualClock, SystemClock
 from ottla.runtime.loops import new_event_loop
 from ottla.runtime.temporary import make_temporary
 from ottla.security.acls import AclBinding
+
+if TYPE_CHECKING:
+    from ottla.registry_server.server import RegistryThread
 
 
 class Broker:
@@ -49,6 +52,9 @@ class Broker:
     >>> with Broker(tls=True, users={"alice": "secret"}, acls=["alice read,write topic orders"]) as broker:
     ...     broker.client_config("alice")["security.protocol"]
     'SASL_SSL'
+
+    ``registry=True`` adds a schema registry, at ``broker.registry_url``. It needs ``pip install 'ottla[registry]'`` for
+    JSON and Protobuf schemas.
     """
 
     def __init__(
@@ -62,8 +68,11 @@ class Broker:
         tls: bool | Literal["mutual"] = False,
         users: Mapping[str, str] | None = None,
         acls: Sequence[str | AclBinding] | None = None,
+        registry: bool = False,
         **configs: Any,
     ) -> None:
+        self._with_registry = registry
+        self._registry: RegistryThread | None = None
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: Path | None = None
         self._values = {**(config or {}), **configs}
@@ -126,6 +135,14 @@ class Broker:
     def metrics_address(self) -> tuple[str, int] | None:
         """The address that serves metrics, if ``ottla.metrics.listener`` is set."""
         return self._running().metrics_address
+
+    @property
+    def registry_url(self) -> str:
+        """The URL of the schema registry of ``Broker(registry=True)``."""
+        self._running()
+        if self._registry is None:
+            raise OttlaError("this broker has no schema registry: start it with Broker(registry=True)")
+        return self._registry.url
 
     def client_config(self, user: str | None = None, library: str = "ottla") -> dict[str, Any]:
         """Return the settings with which a client connects as a user.
@@ -224,7 +241,19 @@ class Broker:
             if self._snapshot is not None:
                 self._snapshot.restore(directory)
             self._begin(directory, None)
+            if self._with_registry:
+                self._start_registry()
         return self
+
+    def _start_registry(self) -> None:
+        from ottla.registry_server.server import RegistryThread
+
+        try:
+            self._registry = RegistryThread(self.client_config())
+        except BaseException:
+            self._end()
+            self._remove_temporary()
+            raise
 
     def _begin(self, directory: Path, port: int | None) -> None:
         """Start the thread, on a certain port if the broker was only interrupted."""
@@ -248,6 +277,9 @@ class Broker:
         with self._lock:
             if self._thread is None:
                 return
+            if self._registry is not None:
+                self._registry.stop()
+                self._registry = None
             self._end()
             self._remove_temporary()
 

@@ -27,6 +27,7 @@ _COMMANDS = {
     "broker": "run a broker",
     "cluster": "start several brokers on this machine, show and explain the state of a cluster",
     "topics": "list, create, describe, alter, delete and reassign topics, elect leaders",
+    "registry": "run a schema registry for Avro, JSON Schema and Protobuf",
     "produce": "write lines from standard input to a topic",
     "consume": "print the records of a topic, and wait for more",
     "groups": "list, describe, explain, reset and delete consumer groups",

@@ -27,7 +27,7 @@ class BrokerTestCase(unittest.TestCase):
     broker: Broker
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        names = ("data_dir", "listen", "clock", "from_snapshot", "tls", "users", "acls")
+        names = ("data_dir", "listen", "clock", "from_snapshot", "tls", "users", "acls", "registry")
         arguments = {name: value for name, value in self.broker_config.items() if name in names}
         config = {name: value for name, value in self.broker_config.items() if name not in names}
         with Broker(**arguments, config=config) as self.broker:

@@ -1,0 +1,1 @@
+"""Avro schemas: read them, print them in one form, and decide whether one reads what another wrote."""
