@@ -31,6 +31,7 @@ _COMMANDS = {
     "produce": "write lines from standard input to a topic",
     "consume": "print the records of a topic, and wait for more",
     "groups": "list, describe, explain, reset and delete consumer groups",
+    "exporter": "serve metrics of all groups to Prometheus, and send events",
     "users": "list, add and remove users, change passwords",
     "acls": "add, list and remove permissions, test and explain what a principal may do",
     "transactions": "list and describe transactions, find and abort hanging ones",

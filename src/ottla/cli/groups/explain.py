@@ -1,5 +1,7 @@
 """``ottla groups explain GROUP``: print the rebalance history that the broker keeps for a group.
 
+Of a group on Apache Kafka, which keeps none, print what follows from its records.
+
 In a cluster it has the moves of the coordinator too. They follow from the history of the group's partition.
 """
 
@@ -8,10 +10,12 @@ from __future__ import annotations
 import argparse
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from ottla.cli.groups.common import existing_groups
 from ottla.cli.groups.timeline import (
     Names,
+    derived_lines,
     headline,
     move_json,
     move_line,
@@ -26,9 +30,10 @@ from ottla.clients.admin.groups import GroupDescription
 from ottla.clients.admin.offsets_topic import GroupHistory, partition_of, read_history
 from ottla.clients.admin.partition_history import read_changes
 from ottla.coordinator.records import HistoryValue
-from ottla.errors import OttlaError, TopicAuthorizationFailed
+from ottla.errors import TopicAuthorizationFailed
 from ottla.metadata.history import Move, moves
 from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.monitoring.derived import Derived
 from ottla.types import TopicPartition
 
 _EPILOG = """\
@@ -36,6 +41,9 @@ examples:
   ottla groups explain billing             all stored rebalances, oldest first
   ottla groups explain billing --last 3
   ottla groups explain billing --json | jq '.rebalances[] | {generation, triggers}'
+
+Apache Kafka records no causes. For its groups the command shows what follows from the members of each generation, and
+says what is unknown.
 """
 
 
@@ -50,7 +58,8 @@ async def explain(admin: AsyncAdmin, args: Namespace) -> int:
     (group,) = await existing_groups(admin, [args.group])
     history = await read_history(admin.cluster, args.group)
     if not history.rebalances and history.under_way is None and history.generation > 0:
-        raise OttlaError(_not_written(group, history))
+        _explain_derived(group, history, args)
+        return 0
     shown = history.rebalances[-args.last :] if args.last else history.rebalances
     moved = await _moves_since(admin, args.group, [*shown, *([history.under_way] if history.under_way else [])])
     if args.json:
@@ -72,11 +81,39 @@ async def _moves_since(admin: AsyncAdmin, group: str, rebalances: Sequence[Histo
     return [move for move in moves(changes or ()) if move.at >= rebalances[0].started_at]
 
 
-def _not_written(group: GroupDescription, history: GroupHistory) -> str:
-    return (
-        f"the broker at {group.coordinator} keeps no rebalance history, so group {group.group_id!r} (generation "
-        f"{history.generation}) cannot be explained. Ottla's broker keeps one; for Apache Kafka, see the broker logs"
+_UNKNOWN = [
+    "why a member left: it closed, its session expired, or it was too slow",
+    "changes of subscriptions and topics",
+    "how long a rebalance took, and for whom the group waited",
+]
+
+
+def _explain_derived(group: GroupDescription, history: GroupHistory, args: Namespace) -> None:
+    """Print what follows from Kafka's own records, and what stays unknown."""
+    shown = history.derived[-args.last :] if args.last else history.derived
+    if args.json:
+        print_json(_derived_json(group, shown))
+        return
+    names = Names(group.members, (), full=args.full_ids)
+    intro = (
+        f"The broker at {group.coordinator} keeps no history of rebalances, as Ottla's does. This is what "
+        "__consumer_offsets shows."
     )
+    rebalances = [_block(derived_lines(one, names, group.type)) for one in shown]
+    unknown = _block(["unknown:", *(f"    {one}" for one in _UNKNOWN)])
+    print("\n\n".join([printable(headline(group)), printable(intro), *rebalances, unknown]))
+
+
+def _derived_json(group: GroupDescription, shown: Sequence[Derived]) -> dict[str, object]:
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "members": len(group.members),
+        "is_derived": True,
+        "rebalances": [{**asdict(one), "causes": one.causes} for one in shown],
+        "unknown": _UNKNOWN,
+    }
 
 
 def _as_text(

@@ -14,6 +14,7 @@ from ottla.clients.admin.groups import CONSUMER, GroupDescription, GroupMember
 from ottla.coordinator.history import EMPTY, INTERRUPTED, MAX_LATE, STABLE, UNCHANGED
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
 from ottla.metadata.history import Move
+from ottla.monitoring.derived import UNKNOWN_CAUSE, Derived
 from ottla.types import Millis, TopicPartition
 
 SHOWN_ID = 8
@@ -106,6 +107,27 @@ def rebalance_lines(value: HistoryValue, names: Names, group_type: str = "") -> 
     yield from _labelled("late", [_late(late, names) for late in value.late])
     yield from _labelled("members", _members(value, names))
     yield from _labelled("moved", _moved(value, names))
+
+
+def derived_lines(value: Derived, names: Names, group_type: str) -> Iterator[str]:
+    """One rebalance, as far as Kafka's own records show it."""
+    word = "epoch" if group_type == CONSUMER else "generation"
+    if value.missing:
+        which = plural(value.missing, f"earlier {word}")
+        yield f"-   {which} unknown: compaction removed the records"
+    yield f"#{value.generation}  {clock_time(value.at)}  {word} {value.generation}, {plural(value.members, 'member')}"
+    yield from _labelled("joined", _shortened([names.in_full(who) for who in value.joined]))
+    yield from _labelled("gone", _shortened([names.in_full(who) for who in value.gone]))
+    yield from _labelled("replaced", _shortened([names.in_full(who) for who in value.replaced]))
+    if value.causes == (UNKNOWN_CAUSE,):
+        yield from _labelled("because", ["unknown; no member is known to have joined or gone"])
+    facts = [f"assignor {value.assignor}" if value.assignor else "", f"leader {names.of(value.leader)}"]
+    if value.leader:
+        yield from _labelled("by", [", ".join(fact for fact in facts if fact)])
+    if value.partitions_moved is not None:
+        yield from _labelled("moved", [f"{plural(value.partitions_moved, 'partition')}, {value.partitions_kept} kept"])
+    else:
+        yield from _labelled("moved", ["unknown"])
 
 
 def move_line(move: Move) -> str:

@@ -21,6 +21,7 @@ from ottla.coordinator.history import UNDER_WAY
 from ottla.coordinator.serde import CorruptRecord, content, decode
 from ottla.errors import CorruptMessage, KafkaError
 from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.monitoring.derived import Derived, GroupView
 from ottla.records import BatchHeader, Buffer, CorruptBatch, Record, decode_batch, scan
 from ottla.types import Millis, TopicPartition
 
@@ -171,16 +172,20 @@ class GroupHistory:
     under_way: r.HistoryValue | None
     generation: int
     """The last generation (or group epoch) in a record; 0 if the group never had one."""
+    derived: tuple[Derived, ...] = ()
+    """What Kafka's own records show of its rebalances, the oldest first."""
 
 
 async def read_history(cluster: Cluster, group: str) -> GroupHistory:
     """Read why a group rebalanced, as far as its broker recorded it."""
     slots: dict[r.Key, r.HistoryValue] = {}
-    generation = 0
+    generation, view, derived = 0, GroupView(), list[Derived]()
     async for entry in read_entries(cluster, await partition_of(cluster, group)):
         if entry.record is None or entry.group_id != group:
             continue
         key, value = entry.record
+        change = view.feed(entry.record, entry.timestamp)
+        derived += [change] if change is not None else []
         if isinstance(key, r.HistoryKey | r.OldHistoryKey):
             slots.pop(key, None)
             if isinstance(value, r.HistoryValue):
@@ -192,4 +197,4 @@ async def read_history(cluster: Cluster, group: str) -> GroupHistory:
     told = sorted(slots.values(), key=lambda one: one.number)
     over = tuple(one for one in told if one.outcome != UNDER_WAY)
     under_way = next((one for one in told if one.outcome == UNDER_WAY), None)
-    return GroupHistory(over, under_way, generation)
+    return GroupHistory(over, under_way, generation, tuple(derived))

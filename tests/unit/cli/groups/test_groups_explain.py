@@ -10,13 +10,17 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.cli.cli_results import Ottla
-from tests.unit.cli.groups.group_members import Member, give_all, share
+from tests.unit.cli.groups.group_members import Member, share
 
-from ottla.cli.groups.timeline import Names, now_lines, rebalance_lines
+from ottla.cli.groups import explain
+from ottla.cli.groups.timeline import Names, derived_lines, now_lines, rebalance_lines
 from ottla.clients.admin.groups import CLASSIC, CONSUMER, GroupDescription, GroupMember
+from ottla.clients.admin.offsets_topic import GroupHistory, read_history
+from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.metadata import Node
 from ottla.coordinator import history
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
+from ottla.monitoring.derived import Derived
 from ottla.types import TopicPartition
 
 outside = os.environ.get("OTTLA_COMPAT_BOOTSTRAP")
@@ -91,14 +95,38 @@ def test_a_group_that_never_had_members_has_not_rebalanced(ottla: Ottla, records
     assert "the group has not rebalanced yet" in result.text
 
 
-@pytest.mark.skipif(not outside, reason="needs a broker that keeps no history")
-def test_a_broker_that_keeps_no_history_is_told_from_a_quiet_group(
-    ottla: Ottla, member: Callable[..., Member], topic: str, group: str
+@pytest.fixture
+def without_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what only ottla's broker records, as if the broker were Apache Kafka."""
+
+    async def read(cluster: Cluster, group: str) -> GroupHistory:
+        return replace(await read_history(cluster, group), rebalances=(), under_way=None)
+
+    monkeypatch.setattr(explain, "read_history", read)
+
+
+def test_a_broker_that_keeps_no_history(
+    ottla: Ottla, without_history: None, active: Member, member: Callable[..., Member], topic: str, group: str
 ) -> None:
-    give_all(member("worker", topic))
+    share(active, member("other", topic))
     result = ottla("groups", "explain", group)
-    assert result.code == 1
-    assert "keeps no rebalance history" in result.err
+    assert result.code == 0
+    assert "keeps no history of rebalances" in result.text
+    assert "generation 2, 2 members" in result.text
+    lines = [line.split() for line in result.lines]
+    assert [line[1].rsplit("-", 1)[0] for line in lines if line[:1] == ["joined"]] == ["worker", "other"]
+    assert ["moved", "2", "partitions,", "1", "kept"] in lines
+    assert "unknown:" in result.lines
+    told = json.loads(ottla("groups", "explain", group, "--json", "--last", "1").out)
+    assert (told["is_derived"], told["rebalances"][0]["causes"]) == (True, ["member joined"])
+    assert any("session expired" in one for one in told["unknown"])
+
+
+def test_generations_that_compaction_removed_are_told() -> None:
+    value = Derived(1_700_000_000_000, 7, 6, 3)
+    lines = list(derived_lines(value, Names((), ()), "Classic"))
+    assert lines[0] == "-   6 earlier generations unknown: compaction removed the records"
+    assert lines[2:] == ["    because  unknown; no member is known to have joined or gone", "    moved    unknown"]
 
 
 def rebalance(**changes: object) -> HistoryValue:

@@ -1,0 +1,1 @@
+"""What `ottla exporter` does: poll a cluster, serve metrics of its groups, and send events."""
