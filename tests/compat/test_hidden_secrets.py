@@ -71,6 +71,11 @@ class Secured:
             "listener.name.inline.ssl.keystore.certificate.chain": self.chain,
             "listener.name.inline.ssl.keystore.key": self.key,
             "listener.name.inline.ssl.key.password": secret("inline"),
+            # Without effect, because this broker is alone.
+            "zookeeper.ssl.keystore.password": secret("zookeeper"),
+            "zookeeper.ssl.truststore.password": secret("zookeeper"),
+            "ottla.zookeeper.digest": f"broker:{secret('zookeeper')}",
+            "ottla.zookeeper.jaas.config": f'{PLAIN} required username="broker" password="{secret("zookeeper")}";',
         }
         self.properties = directory / "server.properties"
         self.properties.touch(mode=0o600)
