@@ -231,6 +231,8 @@ class Health(threading.Thread):
         super().__init__(name="health", daemon=True)
         self.problem = ""
         self.slowest = 0.0
+        self.waits: list[float] = []
+        """The seconds that each response took."""
         self.asked = 0
         self._wire = Wire(port, timeout=DEADLINE)
         self._halt = threading.Event()
@@ -244,7 +246,8 @@ class Health(threading.Thread):
             except (OSError, codec.DecodeError, AssertionError) as error:
                 self.problem = f"a healthy connection got no answer within {DEADLINE:g} s: {error!r}"
                 return
-            self.slowest = max(self.slowest, time.monotonic() - begin)
+            self.waits.append(time.monotonic() - begin)
+            self.slowest = max(self.slowest, self.waits[-1])
             self.asked += 1
 
     def finish(self) -> None:
