@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from ottla.protocol.codec import Message
 from ottla.storage.segment import Segment
 
-#: The files that a response may refer to.
-MOST_FILES = 32
+#: A response may refer to this part of the files that the broker can have open, within limits.
+PART_OF_FILES, FEWEST_FILES, MOST_FILES = 16, 32, 1_000
 #: The bytes that are copied for partitions after them.
 COPIED_BYTES = 4 << 20
-#: The segments that are checked at the same time.
-MOST_UNVERIFIED = 128
+#: So many times more segments are checked together.
+CHECKED_TOGETHER = 4
 
 
 class Unverified(Exception):
@@ -36,9 +36,11 @@ class Unverified(Exception):
 class Room:
     """How much of a response is used."""
 
-    __slots__ = ("_files", "is_closed", "left", "size", "unverified")
+    __slots__ = ("_files", "_most_files", "_put_off", "is_closed", "left", "size", "unverified")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, open_files: int) -> None:
+        """``open_files`` is how many files the broker can have open."""
+        self._most_files = min(max(FEWEST_FILES, open_files // PART_OF_FILES), MOST_FILES)
         self.left = most
         """The bytes that still fit. The first batch may be larger."""
         self.size = 0
@@ -46,21 +48,23 @@ class Room:
         """Nothing else is read."""
         self.unverified: list[Segment] = []
         self._files = 0
+        self._put_off = 0
 
     def take(self, response: Message, length: int) -> None:
         """Add the records of a partition."""
         self.size += length
         self.left -= length
         self._files += 1
-        if self._files == MOST_FILES:
+        if self._files == self._most_files:
             self.left = min(self.left, COPIED_BYTES)
-        elif self._files > MOST_FILES:
+        elif self._files > self._most_files:
             response["records"] = response["records"].read()
 
-    def put_off(self, segment: Segment) -> None:
-        """Leave out a partition until its segment has been checked."""
+    def put_off(self, segment: Segment, max_bytes: int) -> None:
+        """Leave out a partition until its segment has been checked. It would take ``max_bytes`` at most."""
         self.unverified.append(segment)
-        if len(self.unverified) == MOST_UNVERIFIED:
+        self._put_off += min(segment.size, max_bytes)
+        if self._put_off >= self.left or len(self.unverified) == CHECKED_TOGETHER * self._most_files:
             self.left, self.is_closed = 0, True
 
 

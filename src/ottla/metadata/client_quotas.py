@@ -30,10 +30,9 @@ class ClientQuotas:
         self, whom: Entity, changes: Sequence[tuple[str, float | None]], *, now: Millis
     ) -> Outcome[MetadataRecord, None]:
         """Set quotas of an entity, and remove those whose value is None."""
-        names = [name for name, _ in changes]
-        for name in names:
-            if names.count(name) > 1:
-                raise InvalidRequest(f"Duplicate quota key {name}, not updating quota for {describe(whom)}.")
+        twice = [name for name, count in Counter(name for name, _ in changes).items() if count > 1]
+        if twice:
+            raise InvalidRequest(f"Duplicate quota key {twice[0][:300]}, not updating quota for {describe(whom)}.")
         before = self.values.get(whom, {})
         after = dict(before)
         for name, value in changes:

@@ -101,6 +101,11 @@ class LogManager:
         """The data directories that have not failed."""
         return [path for path in self.data_dirs if path not in self.failed_dirs]
 
+    @property
+    def most_open_files(self) -> int:
+        """How many segment files stay open."""
+        return self._cache.capacity
+
     def lock(self) -> None:
         """Create and lock the data directories; DataDirInUse if another broker uses one.
 

@@ -155,7 +155,7 @@ def read(node: Node, call: Call, plan: FetchPlan, reader: Reader) -> Reading:
     Raise Unverified if there are only records that must be checked first. If there are others, those come later.
     """
     responses: list[tuple[Wanted, Message, int]] = []
-    room, urgent = Room(reader.most), False
+    room, urgent = Room(reader.most, node.logs.most_open_files), False
     # Without a session nobody knows what the follower was told.
     wants_watermark = reader.wants_watermark and plan.is_incremental
     for wanted in plan.wanted:
@@ -182,7 +182,7 @@ def _read_checked(node: Node, wanted: Wanted, room: Room, reader: Reader) -> tup
     try:
         return _read_one(node, wanted, room.left, not (room.size or room.is_closed), reader)
     except SegmentUnverified as unverified:
-        room.put_off(unverified.segment)
+        room.put_off(unverified.segment, wanted.max_bytes)
         return _read_one(node, wanted, 0, False, reader)
 
 
