@@ -122,7 +122,7 @@ def test_every_client_gets_its_rate(
         took = list(threads.map(lambda work: timed(work, broker.bootstrap_servers), works))
     # The last request does not wait for its own pause. A busy machine may take longer, but nobody is faster.
     for name, seconds in zip(NAMES, took, strict=True):
-        assert 0.9 * SECONDS - 0.1 <= seconds <= 1.1 * SECONDS + 3, (name, seconds)
+        assert 0.9 * SECONDS - 0.1 <= seconds <= 1.1 * SECONDS + 6, (name, seconds)
 
 
 def test_the_admin_clients_describe_and_alter_quotas(broker: Broker, admin: Admin) -> None:
