@@ -112,13 +112,15 @@ def refusal(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> err
 
 def check(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> None:
     """Raise the error for a client without a permission."""
-    # Asked here first, because this runs for every partition of a produce and a fetch.
-    if (
-        node.authorizer is None
-        or node.authorizer.decide(
-            call.principal, call.connection.client_host, need.operation, need.resource_type, name
-        ).allowed
-    ):
+    authorizer = node.authorizer
+    if authorizer is None:
+        return
+    # Looked up here, because this runs for every partition of a produce and a fetch.
+    connection = call.connection
+    known = authorizer.remembered.get(
+        (connection.channel.principal, connection.client_host, need.operation, need.resource_type, name)
+    )
+    if known is not None and known.allowed:
         return
     if (error := refusal(node, call, need, name)) is not None:
         raise error

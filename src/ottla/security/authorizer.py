@@ -7,9 +7,9 @@ resource ``allow.everyone.if.no.acl.found`` decides. As soon as there is one, wh
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ottla.security.acls import (
     EVERYONE,
@@ -97,6 +97,8 @@ class _Rule(NamedTuple):
         return address in self.network
 
 
+#: A question: who, from where, what, and with which resource.
+Key: TypeAlias = tuple[Principal, str, Operation, ResourceType, str | None]
 #: The rules of one pattern, by principal.
 _Rules = dict[str, list[_Rule]]
 
@@ -164,12 +166,12 @@ def _rule(binding: AclBinding) -> _Rule:
 
 
 class Acls:
-    """A set of rules, with an index for decisions. ``version`` rises with every change."""
+    """A set of rules, with an index for decisions. Whoever remembers decisions must `watch` it."""
 
     def __init__(self, bindings: Iterable[AclBinding] = ()) -> None:
         self._bindings: dict[AclBinding, None] = {}
         self._by_type: dict[ResourceType, _Patterns] = {}
-        self.version = 0
+        self._watchers: list[Callable[[], None]] = []
         for binding in bindings:
             self.add(binding)
 
@@ -178,20 +180,28 @@ class Acls:
         if binding not in self._bindings:
             self._bindings[binding] = None
             self._by_type.setdefault(binding.resource_type, _Patterns()).add(binding)
-            self.version += 1
+            self._changed()
 
     def remove(self, binding: AclBinding) -> None:
         """Remove a rule, if it is there."""
         if binding in self._bindings:
             del self._bindings[binding]
             self._by_type[binding.resource_type].remove(binding)
-            self.version += 1
+            self._changed()
 
     def clear(self) -> None:
         """Remove all rules."""
         self._bindings.clear()
         self._by_type.clear()
-        self.version += 1
+        self._changed()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call this after every change, before anyone can ask again."""
+        self._watchers.append(changed)
+
+    def _changed(self) -> None:
+        for changed in self._watchers:
+            changed()
 
     def matching(self, acl_filter: AclFilter) -> list[AclBinding]:
         """Return the rules that a filter selects, in the order in which they were added."""
@@ -232,27 +242,25 @@ class Authorizer:
         self.acls = acls
         self._super_users = frozenset(super_users)
         self._allow_without_rules = allow_without_rules
-        self._cache: dict[tuple[Principal, str, Operation, ResourceType, str | None], Decision] = {}
-        self._version = acls.version
+        self.remembered: dict[Key, Decision] = {}
+        """Decisions that were made since the rules changed last. To look here first saves a call."""
+        acls.watch(self.remembered.clear)
 
     def decide(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str | None
     ) -> Decision:
         """Decide about a resource; with None as its name, whether the operation is allowed on any of this type."""
-        if self._version != self.acls.version:
-            self._cache.clear()
-            self._version = self.acls.version
         key = (principal, host, operation, resource_type, name)
-        decision = self._cache.get(key)
+        decision = self.remembered.get(key)
         if decision is None:
             if name is None:
                 decision = self._decide_for_any(principal, host, operation, resource_type)
             else:
                 decision = self._decide(str(principal), host, operation, resource_type, name)
             if name is None or len(name) <= LONGEST_NAME:
-                if len(self._cache) >= CACHED:
-                    self._cache.clear()
-                self._cache[key] = decision
+                if len(self.remembered) >= CACHED:
+                    self.remembered.clear()
+                self.remembered[key] = decision
         return decision
 
     def _decide(

@@ -59,9 +59,9 @@ class ForgetsDenyOfPrefixes(Authorizer):
 class RemembersTooLong(Authorizer):
     """A planted bug: decisions outlive a change of the rules."""
 
-    def decide(self, *question: Any) -> Decision:
-        self._version = self.acls.version
-        return super().decide(*question)
+    def __init__(self, acls: Acls, **options: Any) -> None:
+        super().__init__(acls, **options)
+        acls._watchers.clear()
 
 
 @pytest.mark.parametrize("broken", [ForgetsDenyOfPrefixes, RemembersTooLong])
@@ -152,4 +152,4 @@ def test_decisions_about_many_long_names_are_not_remembered() -> None:
     for number in range(100):
         name = f"{number}" + "x" * 30_000
         assert not authorizer.decide(ETL, "10.0.0.1", Operation.READ, ResourceType.GROUP, name).allowed
-    assert not authorizer._cache
+    assert not authorizer.remembered

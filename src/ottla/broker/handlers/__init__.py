@@ -42,7 +42,7 @@ class Handler(NamedTuple):
     only_in_cluster: bool
     """The API is for the brokers of a cluster."""
     needs: tuple[Need, ...]
-    """What a client needs for the request as a whole."""
+    """What a client needs for the request as a whole, unless ``handle`` checks that (``CHECKS_REQUEST``)."""
     refuse: Callable[..., Message | None] | None
     """Makes the response for a client that does not have it."""
 
@@ -61,7 +61,7 @@ def _handler(module: ModuleType) -> Handler:
         getattr(module, "TO_CONTROLLER", False),
         getattr(module, "stays", None),
         getattr(module, "ONLY_IN_CLUSTER", False),
-        needs_of_request(known.name),
+        () if getattr(module, "CHECKS_REQUEST", False) else needs_of_request(known.name),
         getattr(module, "refuse", None),
     )
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ottla import errors
-from ottla.broker.authorization import check, sees
+from ottla.broker.authorization import check, refusal, sees
 from ottla.broker.leader_hints import leader_addresses, leader_hint
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
@@ -26,7 +26,7 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.records import BATCH_OVERHEAD, MAGIC, MAGIC_AT, TRANSACTIONAL
 from ottla.security.acls import Operation, ResourceType
-from ottla.security.permissions import need
+from ottla.security.permissions import Denied, need
 from ottla.storage.log import Log
 from ottla.types import Millis, TopicPartition
 
@@ -41,6 +41,9 @@ _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 ABORTABLE_FROM, ADDS_FROM = 11, 12
 ALL = -1
 WRITE = need("produce", Operation.WRITE, ResourceType.TOPIC)
+WRITE_TRANSACTIONAL_ID = need("produce", Operation.WRITE, ResourceType.TRANSACTIONAL_ID, Denied.REQUEST)
+#: Most requests have no transactional id, so there is nothing to check for the request as a whole.
+CHECKS_REQUEST = True
 logger = logging.getLogger("ottla.broker")
 #: Responses for partitions whose records are not committed yet, with the futures they wait for.
 Waits = list[tuple[Message, Partition, Future[None]]]
@@ -53,6 +56,8 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
     # The request is handled in any case. Its client may have to pause after it.
     pause = 0 if node.quotas is None else node.quotas.produced(call, call.connection.frame_hint)
     if request.transactional_id is not None:
+        if (refused := refusal(node, call, WRITE_TRANSACTIONAL_ID, request.transactional_id)) is not None:
+            return refuse(request, refused)
         return _transactional(node, call, request, pause)
     return _produce(node, call, request, _NO_VERDICTS, pause)
 
