@@ -136,6 +136,11 @@ class RegistryClient:
                     ) from None
         raise AssertionError
 
+    def __del__(self) -> None:
+        # A serializer has no end, so that nobody closes its client.
+        if "_connection" in self.__dict__:
+            self.close()
+
     def close(self) -> None:
         """Close the connection; the next request opens another."""
         if self._connection is not None:

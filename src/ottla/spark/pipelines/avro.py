@@ -32,21 +32,10 @@ class AvroDecoder:
         self._writers = dict(writers or {})
 
     def column(self, values: pa.Array) -> pa.Array:
-        import pyarrow
-
-        found = [self.one(value) for value in values.to_pylist()]
-        try:
-            records = pyarrow.array([record for record, _ in found], self._kind)
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError, TypeError, ValueError):
-            found = [_fitting(pair, self._kind) for pair in found]
-            records = pyarrow.array([record for record, _ in found], self._kind)
-        errors = pyarrow.array([error for _, error in found], pyarrow.string())
-        return pyarrow.StructArray.from_arrays([records, errors], ["value", "error"])
+        return structs([self.one(value) for value in values.to_pylist()], self._kind)
 
     def one(self, value: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
         """The record, or the reason why there is none."""
-        from fastavro import schemaless_reader
-
         if value is None:
             return None, "the record has no value"
         writer = self._schema
@@ -57,11 +46,18 @@ class AvroDecoder:
             if number not in self._writers:
                 return None, _other_id(number, self._writers)
             writer = self._writers[number]
-        stream = io.BytesIO(value)
-        stream.seek(HEADER_BYTES if self._writers else 0)
         reader = None if writer == self._schema else _parsed(self._schema)
+        return self.read(value, _parsed(writer), reader, HEADER_BYTES if self._writers else 0)
+
+    @staticmethod
+    def read(value: bytes, writer: Any, reader: Any, start: int = 0) -> tuple[dict[str, Any] | None, str | None]:
+        """Decode bytes from `start` that have the schema `writer`, and convert them to `reader` if there is one."""
+        from fastavro import schemaless_reader
+
+        stream = io.BytesIO(value)
+        stream.seek(start)
         try:
-            record: Any = schemaless_reader(stream, _parsed(writer), reader)
+            record: Any = schemaless_reader(stream, writer, reader)
         except (EOFError, IndexError):
             return None, f"the Avro value ends after {len(value)} bytes: it is truncated or has another schema"
         except Exception as error:  # invalid bytes can raise anything
@@ -70,6 +66,19 @@ class AvroDecoder:
         if left:
             return None, f"{left} extra bytes after the Avro record: the value may have another schema"
         return record, None
+
+
+def structs(found: list[tuple[Any, str | None]], kind: Any) -> Any:
+    """A column of structs with `value` and `error`; a record that does not match the columns gets an error."""
+    import pyarrow
+
+    try:
+        records = pyarrow.array([record for record, _ in found], kind)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError, TypeError, ValueError):
+        found = [_fitting(pair, kind) for pair in found]
+        records = pyarrow.array([record for record, _ in found], kind)
+    errors = pyarrow.array([error for _, error in found], pyarrow.string())
+    return pyarrow.StructArray.from_arrays([records, errors], ["value", "error"])
 
 
 def _no_header(value: bytes) -> str:
@@ -89,7 +98,7 @@ def _fitting(pair: tuple[dict[str, Any] | None, str | None], kind: Any) -> tuple
     try:
         pyarrow.array([pair[0]], kind)
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
-        return None, f"the Avro record does not match the columns: {error}"
+        return None, f"the record does not match the columns: {error}"
     return pair
 
 

@@ -79,6 +79,7 @@ def _caller() -> Where:
 
 
 ValueFormat = Literal["json", "avro", "csv", "text", "bytes"]
+SourceFormat = Literal["json", "avro", "protobuf", "csv", "text", "bytes"]
 FileFormat = Literal["parquet", "csv", "json", "orc", "delta", "iceberg"]
 OutputMode = Literal["append", "update", "complete"]
 Deliver = Literal["exactly-once", "at-least-once"]
@@ -99,7 +100,7 @@ class Source:
     assign: Mapping[str, Sequence[int]] | None = field(
         default=None, metadata=doc("Single partitions: `{orders = [0, 1]}`.")
     )
-    format: ValueFormat = field(default="json", metadata=doc("The format of the values."))
+    format: SourceFormat = field(default="json", metadata=doc("The format of the values."))
     schema: str | None = field(
         default=None,
         metadata=doc(
@@ -127,6 +128,19 @@ class Source:
             'avro: the files of other schemas by id: `{6 = "order-v1.avsc"}`. Their records are converted to '
             "schema_file by Avro's rules: fields are matched by name, and new fields need a default."
         ),
+    )
+    registry: str | None = field(
+        default=None,
+        metadata=doc(
+            "avro, json, protobuf: the URL of the schema registry whose header the values have. protobuf, and avro "
+            "without schema_file, have the columns of the latest version. All compatible versions are read."
+        ),
+    )
+    subject: str | None = field(
+        default=None, metadata=doc("registry: the subject. Default: the only topic with `-value`.")
+    )
+    message: str | None = field(
+        default=None, metadata=doc("protobuf: the message of the values. Default: the first one in the schema.")
     )
     options: Mapping[str, str] = field(
         default_factory=dict,

@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.registry.values import Schema as RegistrySchema
 from ottla.spark.pipelines.avro import AvroDecoder
 from ottla.spark.pipelines.checks.pipeline import declared_schema
 from ottla.spark.pipelines.declaration import Pipeline, Source, Table
 from ottla.spark.pipelines.options import as_settings
 from ottla.spark.pipelines.reasons import Reasons
+from ottla.spark.pipelines.registry import RegistryDecoder, latest
 from ottla.spark.pipelines.rules import dead_letter_rules, unmet
 from ottla.spark.pipelines.schemas import Field, Type, quoted
 
@@ -47,13 +49,16 @@ class Format:
         self.nulls = source.null_values if isinstance(source, Source) else "broken"
         self._writers = writer_schemas(pipeline, source)
         self._file = Path(pipeline.path(source.schema_file)) if source.schema_file else None
+        self._registered = source if isinstance(source, Source) and source.registry else None
+        self.decodes = self.kind == "avro" or self._registered is not None
+        """Whether workers decode the values, and Spark's parsers do not."""
 
     def parse(self, frame: DataFrame) -> DataFrame:
         """Add the columns of the values, and the columns that `good` needs."""
         from pyspark.sql import functions as fn
 
         parsed = self._parsed()
-        frame = frame.withColumn(PARSED, parsed if self.kind == "avro" else fn.explode(fn.array(parsed)))
+        frame = frame.withColumn(PARSED, parsed if self.decodes else fn.explode(fn.array(parsed)))
         frame = frame.selectExpr("*", *self._columns())
         return frame.withColumn(FAILED, fn.expr(unmet(self.require))) if self.require else frame
 
@@ -65,6 +70,8 @@ class Format:
         """SQL that is true for records that match the format and schema."""
         conditions = [f"{VALUE} IS NOT NULL"] if self.nulls != "keep" else []
         text = f"CAST({VALUE} AS STRING)"
+        if self.decodes:
+            return " AND ".join(f"({one})" for one in [*conditions, f"{PARSED}.error IS NULL"])
         if self.kind in ("json", "csv"):
             conditions += [f"is_valid_utf8({text})", f"{PARSED} IS NOT NULL", f"{PARSED}.{_CORRUPT} IS NULL"]
             conditions += [f"NOT ({one})" for one in self._missing(PARSED)]
@@ -74,8 +81,6 @@ class Format:
             conditions += [f"{text} RLIKE '[}}]{_SPACE}*$'", f"NOT ({after})"]
         elif self.kind == "csv":
             conditions.append(f"trim({text}) <> ''")
-        elif self.kind == "avro":
-            conditions.append(f"{PARSED}.error IS NULL")
         elif self.kind == "text":
             conditions.append(f"({VALUE} IS NULL OR is_valid_utf8({text}))")
         return " AND ".join(f"({one})" for one in conditions) or "true"
@@ -89,9 +94,10 @@ class Format:
         from pyspark.sql import functions as fn
 
         failed = fn.col(FAILED) if self.require else fn.array().cast("array<int>")
-        reasons = Reasons(self.kind, self.schema, self.options.get("sep", ","), self._told)
+        # The decoder has found what is wrong with a value; conditions are left.
+        reasons = Reasons("bytes" if self.decodes else self.kind, self.schema, self.options.get("sep", ","), self._told)
         reason = _arrow_udf(reasons.column, "string")(fn.col(VALUE), failed)
-        if self.kind == "avro":
+        if self.decodes:
             return fn.coalesce(fn.col(f"{PARSED}.error"), reason)
         return reason
 
@@ -101,32 +107,41 @@ class Format:
         value = fn.col(VALUE)
         if self.schema is None:
             return fn.struct((value if self.kind == "bytes" else value.cast("string")).alias("value"))
-        if self.kind == "avro":
-            return self._avro(value)
+        if self.decodes:
+            return self._decoded(value)
         parse = fn.from_json if self.kind == "json" else fn.from_csv
         ddl = f"{self.schema.ddl()}, {_CORRUPT} STRING"
         more = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         return parse(value.cast("string"), ddl, {**self.options, **more})
 
-    def _avro(self, value: Column) -> Column:
+    def _decoded(self, value: Column) -> Column:
         from pyspark.sql.pandas.types import to_arrow_type
         from pyspark.sql.types import StringType, StructField, StructType
 
         assert self.schema is not None
-        assert self._file is not None
         kind = spark_type(Type("struct", self.schema.fields))
         result = StructType([StructField("value", kind), StructField("error", StringType())])
-        decoder = AvroDecoder(self._file.read_text(), to_arrow_type(kind, timezone="UTC"), self._writers)
-        decode = _arrow_udf(decoder.column, result)
+        decode = _arrow_udf(self._decoder(to_arrow_type(kind, timezone="UTC")).column, result)
         # Otherwise Spark decodes twice, once to filter and once for the columns.
         return decode.asNondeterministic()(value)
+
+    def _decoder(self, kind: Any) -> AvroDecoder | RegistryDecoder:
+        text = None if self._file is None else self._file.read_text()
+        if self._registered is None:
+            assert text is not None
+            return AvroDecoder(text, kind, self._writers)
+        assert self.schema is not None
+        reader = None
+        if self.kind != "json":
+            reader = latest(self._registered).schema if text is None else RegistrySchema(text)
+        return RegistryDecoder(self._registered, self.schema, kind, reader)
 
     def _missing(self, path: str) -> Iterator[str]:
         if self.schema is not None:
             yield from missing(self.schema.fields, path)
 
     def _columns(self) -> list[str]:
-        inside = f"{PARSED}.value" if self.kind == "avro" else PARSED
+        inside = f"{PARSED}.value" if self.decodes else PARSED
         return [f"{inside}.{quoted(name)} AS {quoted(name)}" for name in self.columns]
 
 

@@ -42,7 +42,7 @@ class Reasons:
         """What is wrong with a value, as one sentence."""
         if value is None:
             return "the record has no value"
-        if self.format in ("avro", "bytes"):  # it is readable, or the decoder has reported the reason
+        if self.format in ("avro", "protobuf", "bytes"):  # it is readable, or the decoder has reported the reason
             return _joined([f"condition is false: {self.require[number]}" for number in failed])
         try:
             text = value.decode()
@@ -50,6 +50,11 @@ class Reasons:
             return f"the value is not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
         reasons = list(self._json(text) if self.format == "json" else self._csv(text) if self.format == "csv" else ())
         return _joined(reasons or [f"condition is false: {self.require[number]}" for number in failed])
+
+    def in_json(self, text: str) -> str | None:
+        """What is wrong with a JSON text; None if it matches the schema."""
+        found = list(self._json(text))
+        return _joined(found) if found else None
 
     def _json(self, text: str) -> Iterator[str]:
         if not text.strip():

@@ -150,6 +150,7 @@ def _reading(pipeline: Pipeline, source: Source) -> list[object]:
         source.schema,
         file,
         source.confluent_header,
+        *([source.registry, source.subject, source.message] if source.registry else []),
         sorted(source.options.items()),
         list(source.require),
         source.null_values,

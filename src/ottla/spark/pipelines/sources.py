@@ -75,7 +75,7 @@ def shared_stream(pipeline: Pipeline, source: Source, spark: SparkSession, group
         "headers": fn.col("_headers"),
         "timestamp": fn.col("_timestamp"),
         "failed": fn.col(FAILED) if form.require else fn.lit(None).cast("array<int>"),
-        "error": fn.col(f"{PARSED}.error") if form.kind == "avro" else fn.lit(None).cast("string"),
+        "error": fn.col(f"{PARSED}.error") if form.decodes else fn.lit(None).cast("string"),
     }
     broken = fn.when(fn.expr(_broken(form)), fn.struct(*[value.alias(name) for name, value in content.items()]))
     return parsed.select(*_columns(source, form), broken.alias(BROKEN))

@@ -77,6 +77,8 @@ def _value(fields: Mapping[str, Any], about: Mapping[str, Any], source: Source, 
         raise RecordError(f"it has both _value and fields ({', '.join(fields)}): write one of them")
     if given or (about and not fields):
         return _part(about, "_value")
+    if source.registry:
+        raise RecordError("a source with registry takes whole values: write _value_base64 with the header and the data")
     if source.format == "csv":
         return _csv(fields, source, pipeline)
     return _avro(fields, source, pipeline) if source.format == "avro" else _json(fields)

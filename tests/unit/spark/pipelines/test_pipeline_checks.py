@@ -152,6 +152,17 @@ def check_one(tmp_path: Path, text: str, at: str | int | None, message: str) -> 
         ('event_time = "at"\nwatermark = "soon"', "watermark", "watermark must be a duration such as"),
         ('on_error = "dead-letters"', "on_error", "requires [dead_letters] with a topic"),
         ("confluent_header = true", "confluent", "confluent_header requires format avro, not json"),
+        ('format = "protobuf"', 'format = "prot', "protobuf requires a schema registry"),
+        ('subject = "orders-value"', "subject", "subject requires registry, the URL of a schema registry"),
+        (
+            'format = "csv"\nregistry = "http://r:1"',
+            "registry",
+            "registry requires format avro, json or protobuf, not csv",
+        ),
+        ('registry = "r:8081"', "registry", "registry must be a URL such as http://127.0.0.1:8081"),
+        ('registry = "http://r:1"\nmessage = "Order"', "message", "message requires format protobuf, not json"),
+        ('registry = "http://r:1"\nschema_id = 7', "schema_id", "schema_id is not for a source with registry"),
+        ('registry = "http://r:1"', None, ""),
         ('null_values = "keep"', "null_values", "null_values = keep requires format text or bytes"),
         ('kafka = {"acks" = "all"}', "kafka", "unknown client config kafka.acks"),
         ("kafka = {fetch.min.bytes = 5}", None, ""),
@@ -422,7 +433,7 @@ pipeline = Pipeline(name="x", checkpoint="c", bootstrap_servers="x:1", sources=[
     ])
 """
     assert found(tmp_path, text, "orders.py") == [
-        (3, "format must be one of json, avro, csv, text, bytes, not 'jsn'. Did you mean json?"),
+        (3, "format must be one of json, avro, protobuf, csv, text, bytes, not 'jsn'. Did you mean json?"),
         (10, "path is missing: set the output directory"),
     ]
 

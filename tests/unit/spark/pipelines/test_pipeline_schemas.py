@@ -148,7 +148,7 @@ def test_avro_values() -> None:
     fastavro.schemaless_writer(out, schema, {"id": 1000, "price": None, "at": at})
     rows = AvroDecoder(json.dumps(schema), small).column(pa.array([good, out.getvalue()], pa.binary())).to_pylist()
     assert rows[0]["value"]["id"] == 1
-    assert rows[1]["error"].startswith("the Avro record does not match the columns")
+    assert rows[1]["error"].startswith("the record does not match the columns")
 
 
 def test_avro_values_with_the_id_of_a_registry() -> None:

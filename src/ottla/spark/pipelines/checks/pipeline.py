@@ -18,6 +18,7 @@ from ottla.spark.pipelines.checks.avro import registry_problems
 from ottla.spark.pipelines.checks.functions import function_problems
 from ottla.spark.pipelines.checks.joins import join_problems
 from ottla.spark.pipelines.checks.modes import mode_problems
+from ottla.spark.pipelines.checks.registry import registry_source_problems
 from ottla.spark.pipelines.checks.rules import limit_problems, rule_problems
 from ottla.spark.pipelines.checks.sql import statement_problems
 from ottla.spark.pipelines.checks.values import value_problems
@@ -46,6 +47,7 @@ from ottla.spark.pipelines.declaration import (
     Window,
 )
 from ottla.spark.pipelines.options import kafka_problems, read_options, write_options
+from ottla.spark.pipelines.registry import columns
 from ottla.spark.pipelines.schemas import Schema, SchemaError, from_ddl, from_file
 from ottla.spark.pipelines.shared.layout import could_share
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
@@ -211,14 +213,17 @@ class _Check:
             yield source.where.problem(message, key)
 
     def _schema(self, part: Source | Table, kind: str) -> tuple[Schema | None, list[Problem]]:
-        key = "schema_file" if part.schema_file else "schema"
+        registered = isinstance(part, Source) and part.registry
+        key = "schema_file" if part.schema_file else "registry" if registered else "schema"
         if part.schema and part.schema_file:
             return None, [part.where.problem("schema and schema_file are both set: remove one", "schema_file")]
         if kind in ("text", "bytes") and (part.schema or part.schema_file):
             return None, [part.where.problem(f"{kind} has the fixed column value: remove {key}", key)]
         if kind == "avro" and importlib.util.find_spec("fastavro") is None:
             return None, [part.where.problem("avro requires fastavro: pip install 'ottla[avro]'", "format")]
-        if kind == "avro" and (part.schema or not (part.schema_file or "").endswith(".avsc")):
+        if isinstance(part, Source) and (problems := list(registry_source_problems(part))):
+            return None, problems
+        if key != "registry" and kind == "avro" and (part.schema or not (part.schema_file or "").endswith(".avsc")):
             return None, [part.where.problem('avro requires a schema file: schema_file = "….avsc"', key)]
         if kind in _WITH_SCHEMA and isinstance(part, Source) and not (part.schema or part.schema_file):
             text = f'{kind} requires a schema, such as schema = "id BIGINT NOT NULL, total DOUBLE"'
@@ -374,9 +379,11 @@ class _Check:
 
 
 def declared_schema(part: Source | Table, pipeline: Pipeline) -> Schema | None:
-    """The declared schema of a source or table, if any."""
+    """The declared schema of a source or table, if any; that of a registry is asked for."""
     if part.schema_file:
         return from_file(Path(pipeline.path(part.schema_file)))
+    if isinstance(part, Source) and part.registry and part.format in ("avro", "protobuf"):
+        return columns(part)
     return from_ddl(part.schema) if part.schema else None
 
 
