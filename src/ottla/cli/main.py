@@ -42,6 +42,7 @@ _COMMANDS = {
     "pipeline": "write, check, test, draw, run and audit declared pipelines on Spark, show their status",
     "log": "show the contents of log files",
     "demo": "run a demo: broker, producers, a consumer group, a Spark pipeline and its audit",
+    "lab": "compare designs of group management on the same churn, simulated",
     "perf": "measure a broker, producers and consumers on this machine",
 }
 _EPILOG = """\

@@ -1,0 +1,1 @@
+"""Designs of group management compared on the same churn, in virtual time."""
