@@ -48,6 +48,17 @@ MISTAKES: list[tuple[str, str, Any, int, int]] = [
     ("POST", "/subjects/none/versions", {"schema": '{"$ref": "#/x"}', "schemaType": "JSON"}, 422, 42201),
     ("POST", "/subjects/none/versions", {"schema": '{"type": "x"}', "schemaType": "JSON"}, 422, 42201),
     ("POST", "/subjects/none/versions", {"schema": '{"$schema": 7}', "schemaType": "JSON"}, 422, 42201),
+    *(
+        ("POST", "/subjects/none/versions", {"schema": schema, "schemaType": "JSON"}, 422, 42201)
+        for schema in (
+            '{"$defs": null, "allOf": [{"$ref": "#/$defs/a"}]}',
+            '{"$defs": "x", "allOf": [{"$ref": "#/$defs/a"}]}',
+            '{"x": {"type": "object", "dependencies": "A"}, "$ref": "#/x"}',
+            '{"x": {"patternProperties": [{}]}, "properties": {"a": {"$ref": "#/x"}}}',
+            '{"properties": {"const": {"$ref": "#/definitions/b"}}}',
+            '{"a": ' * 5000 + "1" + "}" * 5000,
+        )
+    ),
     ("POST", "/subjects/none/versions", {"schema": "message A {", "schemaType": "PROTOBUF"}, 422, 42201),
     ("POST", "/subjects/%00/versions", {"schema": '"int"'}, 422, 42208),
     ("POST", "/subjects/__GLOBAL/versions", {"schema": '"int"'}, 422, 42208),

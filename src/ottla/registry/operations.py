@@ -184,7 +184,10 @@ class Operations:
     def _problems_reading(self, reader: Version, writer: Version) -> list[str]:
         if reader.schema.type != writer.schema.type:
             return [f"Incompatible because of different schema type: {writer.schema.type}, {reader.schema.type}"]
-        return self.parsed(reader.schema).problems_reading(self.parsed(writer.schema))
+        try:
+            return self.parsed(reader.schema).problems_reading(self.parsed(writer.schema))
+        except RecursionError:
+            return ["The schemas are nested too deeply to compare them"]
 
     def check(self, subject: str, version: int | None, offer: Offer, *, normalize: bool, verbose: bool) -> Outcome:
         """Whether a schema could be registered, by the level of the subject; against one version or all."""

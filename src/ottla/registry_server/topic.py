@@ -97,9 +97,7 @@ class SchemaTopic:
         else:
             raise OttlaError(f"the topic {self.name} was created but is not there; try again")
         if partitions != 1:
-            raise OttlaError(
-                f"the topic {self.name} has {partitions} partitions: a registry needs one with exactly one"
-            )
+            raise OttlaError(f"the topic {self.name} has {partitions} partitions, but a registry needs exactly one")
         resource = ConfigResource("topic", self.name)
         policy = (await self._admin.describe_configs([resource]))[resource]["cleanup.policy"].value
         if policy != "compact":

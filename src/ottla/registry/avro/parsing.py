@@ -21,7 +21,7 @@ _RESERVED = {
     "map": {"type", "values"},
 }
 _FIELD = {"name", "type", "doc", "default", "order", "aliases"}
-_DEEPEST = 200
+_DEEPEST = 100
 
 
 @dataclass(slots=True, eq=False)

@@ -8,6 +8,10 @@ from typing import Any
 
 from ottla.registry.errors import InvalidSchema
 
+#: Keywords whose values are no schemas, and keywords with schemas by name.
+_VALUES = ("enum", "const", "default", "examples")
+_NAMES = ("properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas")
+
 
 class Document:
     """A schema and what its references mean. Needs ``jsonschema``.
@@ -26,15 +30,7 @@ class Document:
         if isinstance(self.root, dict) and not isinstance(self.root.get("$schema", ""), str):
             raise InvalidSchema("$schema is not a text")
         self.default_class = jsonschema.validators.validator_for(self.root, jsonschema.Draft7Validator)
-        try:
-            self.default_class.check_schema(self.root)
-        except jsonschema.SchemaError as error:
-            at = "/".join(map(str, error.absolute_path))
-            raise InvalidSchema(f"not a JSON Schema: {error.message}{f', at {at}' if at else ''}") from None
-        except RecursionError:
-            raise InvalidSchema("the schema is nested too deeply") from None
-        except Exception as error:  # a dialect or a regular expression that the library does not know
-            raise InvalidSchema(f"not a JSON Schema: {error}") from None
+        self._check_shape(self.root)
         self.others = {name: _loaded(text) for name, text in (references or {}).items()}
         try:
             self._resolver = self._registry().resolver(self._base())
@@ -43,6 +39,19 @@ class Document:
             raise InvalidSchema(f'unresolved reference {error.ref!r}: give it in "references"') from None
         except RecursionError:
             raise InvalidSchema("the schema is nested too deeply") from None
+
+    def _check_shape(self, schema: Any) -> None:
+        import jsonschema
+
+        try:
+            self.default_class.check_schema(schema)
+        except jsonschema.SchemaError as error:
+            at = "/".join(map(str, error.absolute_path))
+            raise InvalidSchema(f"not a JSON Schema: {error.message}{f', at {at}' if at else ''}") from None
+        except RecursionError:
+            raise InvalidSchema("the schema is nested too deeply") from None
+        except Exception as error:  # a dialect or a regular expression that the library does not know
+            raise InvalidSchema(f"not a JSON Schema: {error}") from None
 
     def _base(self) -> str:
         found = self.root.get("$id", self.root.get("id", "")) if isinstance(self.root, dict) else ""
@@ -61,20 +70,29 @@ class Document:
         resources += [(one.id() or "", one) for _, one in resources if one.id()]
         return Registry().with_resources([*resources, (self._base(), root), ("", root)])
 
-    def _check_references(self, part: Any, resolver: Any, seen: set[int]) -> None:
+    def _check_references(self, part: Any, resolver: Any, seen: set[int], names: bool = False) -> None:
+        """Follow all references. The keys of `part` are keywords, or `names` that may be anything."""
         if id(part) in seen:
             return
         seen.add(id(part))
         if isinstance(part, dict):
-            if isinstance(part.get("$ref"), str):
-                found, inner = self.lookup(part["$ref"], resolver)
-                self._check_references(found, inner, seen)
+            if not names and isinstance(part.get("$ref"), str):
+                self._check_references(*self._target(part["$ref"], resolver), seen)
             for key, one in part.items():
-                if key not in ("enum", "const", "default", "examples"):
-                    self._check_references(one, resolver, seen)
+                if names or key not in _VALUES:
+                    self._check_references(one, resolver, seen, not names and key in _NAMES)
         elif isinstance(part, list):
             for one in part:
                 self._check_references(one, resolver, seen)
+
+    def _target(self, reference: str, resolver: Any) -> tuple[Any, Any]:
+        try:
+            found, inner = self.lookup(reference, resolver)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            raise InvalidSchema(f"unresolved reference {reference!r}") from None
+        # It may be where the schema of schemas has not looked.
+        self._check_shape(found)
+        return found, inner
 
     @property
     def resolver(self) -> Any:
