@@ -26,6 +26,7 @@ from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.config.client import ClientConfig
 from ottla.errors import ConfigError, OttlaError
 from ottla.net.client.connection import CannotConnect, NotKafka, TlsFailed
+from ottla.net.client.errors import NoAnswer
 from ottla.runtime.loops import new_event_loop
 from ottla.types import TopicPartition
 
@@ -146,7 +147,7 @@ def test_a_plain_client_on_a_tls_port_is_reported(world: World) -> None:
 
 def test_a_tls_client_on_a_plain_port_is_reported(world: World) -> None:
     error = refusal(world.plain, security_protocol="SSL", ssl_cafile=str(world.authority))
-    assert isinstance(error, TlsFailed)
+    assert isinstance(error, NoAnswer)
     assert "does not speak TLS" in str(error)
     assert "security.protocol=PLAINTEXT" in str(error)
 

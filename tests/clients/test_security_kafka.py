@@ -22,7 +22,7 @@ from compat.waiting import until
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from ottla.net.client.connection import Disconnected, NotKafka, TlsFailed
+from ottla.net.client.connection import CannotConnect, Disconnected, NotKafka, TlsFailed
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("OTTLA_COMPAT_BROKER") != "kafka" or not AVAILABLE, reason="needs Apache Kafka and openssl"
@@ -154,7 +154,7 @@ def test_the_wrong_protocol_is_reported(kafka: Secured) -> None:
         asked(kafka.tls)
     with pytest.raises(Disconnected, match="requires SASL"):
         asked(kafka.sasl, default_api_timeout_ms=500)
-    with pytest.raises(TlsFailed, match="does not speak TLS"):
+    with pytest.raises(CannotConnect, match="does not speak TLS"):
         asked(kafka.plain, security_protocol="SSL")
     with pytest.raises(TlsFailed, match=r"set ssl\.cafile"):
         asked(kafka.tls, security_protocol="SSL")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -68,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _caught(argv: Sequence[str] | None) -> int:
+    # The commands print their errors themselves.
+    logging.getLogger("ottla.clients.cluster.reports").addFilter(_is_no_error)
     try:
         return _run(argv)
     except BrokenPipeError:
@@ -127,6 +130,10 @@ def _print_version() -> None:
 
     python = f"{platform.python_version()} ({platform.python_implementation()}, {platform.platform(terse=True)})"
     print(f"ottla {__version__}\nkernels     {KERNELS}\nevent loop  {LOOP_NAME}\npython      {python}")
+
+
+def _is_no_error(record: logging.LogRecord) -> bool:
+    return record.levelno < logging.ERROR
 
 
 def _fail(message: str, code: int) -> int:

@@ -358,11 +358,11 @@ class Accumulator:
         oldest = next(iter(self.incomplete), None)
         return None if oldest is None else max(0, oldest.created + self.delivery_timeout_ms - now)
 
-    def drop_all(self) -> list[Batch]:
-        """Remove everything that waits, because it will not be sent."""
+    def drop_all(self, among: Callable[[TopicPartition], bool] = lambda partition: True) -> list[Batch]:
+        """Remove everything that waits for these partitions, because it will not be sent."""
         dropped: list[Batch] = []
         for queue in list(self._waiting.values()):
-            while queue.batches:
+            while queue.batches and among(queue.batches[0].topic_partition):
                 dropped.append(queue.batches[0])
                 self._remove(queue, queue.batches[0])
         return dropped

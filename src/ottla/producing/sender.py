@@ -10,10 +10,11 @@ With more, the sequence numbers of idempotence keep the order. Without either, a
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from ottla.errors import (
+    AuthenticationError,
     DuplicateSequenceNumber,
     KafkaError,
     MessageTooLarge,
@@ -90,6 +91,8 @@ class Sender:
         self.max_request_size = max_request_size
         self.availability_timeout_ms = availability_timeout_ms
         self.fatal: KafkaError | None = None
+        self.trouble: Exception | None = None
+        """Why brokers may not answer, for the error of records that expire."""
         self.retried = 0
         self._in_flight: dict[BrokerId, list[Request]] = {}
         self._stale: set[str] = set()
@@ -233,7 +236,7 @@ class Sender:
             self.retried += batch.count
             self.accumulator.again(batch, now=now)
             return None
-        return self._failed(batch, _with_advice(error, batch), outcome_known=not isinstance(error, NetworkException))
+        return self._failed(batch, _with_advice(error, batch), outcome_known=not isinstance(error, _UNKNOWN))
 
     def _is_duplicate(self, batch: Batch, error: KafkaError) -> bool:
         if isinstance(error, OutOfOrderSequenceNumber) and self.idempotence is not None:
@@ -273,13 +276,24 @@ class Sender:
     def _expire(self, plan: Plan, view: View, *, now: Millis) -> None:
         for batch in self.accumulator.expired(now=now):
             known = view.led.get(batch.topic_partition.topic) is not None
+            reason = "is its broker running?" if known else "no broker knows the topic now, was it deleted?"
+            if self.trouble is not None:
+                reason = f"{self.trouble}."
             error = DeliveryTimeout(
                 f"{batch.count} record(s) for {batch.topic_partition} were not acknowledged within "
-                f"{self.accumulator.delivery_timeout_ms / 1000:g} s ({_how_far(batch)}): "
-                f"{'is its broker running?' if known else 'no broker knows the topic now, was it deleted?'} "
+                f"{self.accumulator.delivery_timeout_ms / 1000:g} s ({_how_far(batch)}): {reason} "
                 "delivery.timeout.ms sets this time"
             )
             plan.finished.append(self._finish(self._failed(batch, error, outcome_known=not batch.was_sent)))
+
+    def rejected(
+        self, error: KafkaError, among: Callable[[TopicPartition], bool] = lambda partition: True, *, now: Millis
+    ) -> list[Finished]:
+        """A broker rejected this client: fail what waits for these partitions, since retries would be rejected too."""
+        return [
+            self._finish(self._failed(batch, _with_advice(error, batch), outcome_known=not batch.was_sent))
+            for batch in self.accumulator.drop_all(among)
+        ]
 
     def _give_up(self, plan: Plan, error: KafkaError) -> None:
         for batch in self.accumulator.drop_all():
@@ -291,6 +305,8 @@ class Sender:
         return [self._finish(Finished(batch, error)) for batch in list(self.accumulator.incomplete)]
 
 
+#: After these it is unknown whether the broker has written the records.
+_UNKNOWN = (NetworkException, AuthenticationError)
 _NO_ANSWER = PartitionResult(UnknownServerError("the broker left the partition out of its response"))
 
 

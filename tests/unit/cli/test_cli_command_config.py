@@ -30,7 +30,7 @@ def test_what_is_wrong_with_it_is_told(ottla: Ottla, tmp_path: Path, text: str, 
     file.write_text(text)
     listed = ottla("topics", "list", "--command-config", str(file))
     assert listed.code != 0
-    assert message in listed.err
+    assert listed.err.count(message) == 1
 
 
 def test_a_file_that_is_not_there_is_told(ottla: Ottla) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ottla.errors import RequestTimedOut, UnsupportedVersion
-from ottla.net.client.connection import CannotConnect, Connection, Disconnected, NotKafka
+from ottla.net.client.connection import CannotConnect, ClosedAtOnce, Connection, Disconnected, NotKafka
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey, api
 from ottla.runtime.loops import new_event_loop
@@ -274,7 +274,7 @@ async def test_requests_in_flight_hear_that_the_broker_hung_up() -> None:
         connection = await Connection.open("127.0.0.1", port)
         asked = (connection.request(ApiKey.METADATA, {"topics": []}) for _ in range(2))
         errors = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(error) for error in errors] == [Disconnected, Disconnected]
+        assert [type(error) for error in errors] == [ClosedAtOnce, ClosedAtOnce]
         assert f"127.0.0.1:{port} closed the connection" in str(errors[0])
         await connection.close()
 

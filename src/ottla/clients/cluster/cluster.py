@@ -117,7 +117,12 @@ class Cluster:
     @property
     def never_reached(self) -> bool:
         """Whether no broker has answered yet: the address may be wrong."""
-        return not self.metadata.nodes and not self.pool.reached
+        return not self.metadata.nodes and not self.pool.reports.reached
+
+    @property
+    def trouble(self) -> Exception | None:
+        """Why no broker answers, if that may be due to this client's settings."""
+        return self.pool.reports.trouble
 
     async def connection(self, node: Node) -> Connection:
         """Return a connection to the address that a broker advertises."""
@@ -165,10 +170,13 @@ class Cluster:
         while True:
             connection = await self.any_connection()
             try:
-                return await connection.request(api_key, message)
+                response = await connection.request(api_key, message)
             except NetworkException:
                 if not await attempts.pause():
                     raise
+            else:
+                self.pool.reports.worked()
+                return response
 
     async def request_controller(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ottla.clients.cluster.connections import Backoff, ConnectionStates, State, idle, least_loaded, next_idle_check_ms
+from ottla.clients.cluster.reports import Reports
 from ottla.config.client import Address, ClientConfig
 from ottla.net.client.connection import DEFAULT_REQUEST_TIMEOUT_MS, Connection, Disconnected
 from ottla.net.client.security import Security
@@ -23,8 +24,6 @@ from ottla.types import Millis
 log = logging.getLogger(__name__)
 _RECONNECT = Backoff(50, 1_000)
 _SETUP = Backoff(10_000, 30_000)
-#: After so many failed attempts (about three seconds) a broker is away for longer than a restart takes.
-_AWAY_FAILURES = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +56,9 @@ class ConnectionSettings:
 class ConnectionPool:
     """One connection per address. Belongs to one event loop."""
 
-    def __init__(self, settings: ConnectionSettings, reached: set[Address] | None = None) -> None:
+    def __init__(self, settings: ConnectionSettings, reports: Reports | None = None) -> None:
         self.settings = settings
-        self.reached: set[Address] = set() if reached is None else reached
-        """The addresses that were connected since the last warning about them; the pools of one client share it."""
+        self.reports = reports or Reports()
         self.states: ConnectionStates[Address] = ConnectionStates(settings.reconnect, settings.setup)
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
@@ -139,21 +137,14 @@ class ConnectionPool:
         except Exception as error:
             self.states.lost(address, now=_now(), chance=_chance(), connecting=True)
             log.info("%s; the next attempt waits %s ms", error, self.states.wait_ms(address, now=_now()))
-            self._warn(address, error)
+            self.reports.failed(address, error, self.states.failures(address))
             raise
         log.debug("connected to %s", connection.address)
         self.states.ready(address)
-        self.reached.add(address)
+        self.reports.connected(address)
         self._open[address] = connection
         self._watch_idle()
         return connection
-
-    def _warn(self, address: Address, error: Exception) -> None:
-        """Warn once each time a broker goes away, since a caller that waits for records gets no error. A broker that
-        was never reached causes an error."""
-        if address in self.reached and self.states.failures(address) >= _AWAY_FAILURES:
-            self.reached.discard(address)
-            log.warning("%s; the client keeps trying", error)
 
     def _lost(self, address: Address) -> None:
         """A connection ended that this pool has not closed."""
@@ -162,6 +153,7 @@ class ConnectionPool:
             del self._open[address]
             self.states.lost(address, now=_now(), chance=_chance())
             log.info("the connection to %s was lost", connection.address)
+            self.reports.lost(address, connection.failure)
 
     # Idle connections.
 

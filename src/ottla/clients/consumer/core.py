@@ -36,6 +36,7 @@ from ottla.consuming.membership import Member, MemberSettings, earliest
 from ottla.consuming.positions import Positions
 from ottla.consuming.subscription import Mode, Subscription
 from ottla.errors import (
+    AuthenticationError,
     KafkaError,
     OttlaError,
     UnknownTopicOrPartition,
@@ -77,8 +78,8 @@ class Engine:
         self.fetcher = Fetcher(self.positions, self.buffer, _limits(config))
         self.auto_commit = AutoCommit(config.auto_commit_interval_ms) if config.auto_commits else None
         shared = self.cluster.pool
-        self._fetch_pool = ConnectionPool(shared.settings, shared.reached)
-        self._group_pool = ConnectionPool(shared.settings, shared.reached)
+        self._fetch_pool = ConnectionPool(shared.settings, shared.reports)
+        self._group_pool = ConnectionPool(shared.settings, shared.reports)
         self.group = self._make_group()
         self.refresher = Refresher(self)
         self._position_requests = PositionRequests(self, self.lookup)
@@ -243,8 +244,9 @@ class Engine:
             log.error("a consumer failed in the background", exc_info=error)
 
     def fail(self, error: OttlaError) -> None:
-        """Let poll raise an error."""
-        self.errors.append(error)
+        """Let poll raise an error; several requests may fail for the same reason before it does."""
+        if str(error) not in map(str, self.errors):
+            self.errors.append(error)
         self.attention = True
         self.notify()
 
@@ -295,6 +297,8 @@ class Engine:
         except KafkaError as error:
             log.debug("a fetch from broker %s failed: %s", fetch.node, error)
             self.fetcher.failed(fetch, now=monotonic_ms())
+            if isinstance(error, AuthenticationError):
+                self.fail(error)
             self.refresher.refresh(later=True)
         except BaseException:
             self.fetcher.failed(fetch, now=monotonic_ms())

@@ -56,7 +56,7 @@ class Waiting:
             if task.done():
                 return task.result()
             self.raise_if_woken()
-            reason = why() or "is the broker running and reachable?"
+            reason = why() or self._engine.cluster.trouble or "is the broker running and reachable?"
             raise RequestTimedOut(f"{what} did not finish within {seconds:g} s: {reason}")
         finally:
             self._interrupt = None

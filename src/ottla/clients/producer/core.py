@@ -32,7 +32,7 @@ from ottla.clients.producer.packing import PackingThread
 from ottla.clients.producer.topics import Topics
 from ottla.clients.producer.transaction_requests import LAST_PRODUCE_OF_FIRST, carry_out
 from ottla.config.producer import ProducerConfig
-from ottla.errors import KafkaError, NetworkException, OttlaError
+from ottla.errors import AuthenticationError, KafkaError, NetworkException, OttlaError
 from ottla.producing.accumulator import Accumulator
 from ottla.producing.batch import Batch
 from ottla.producing.buffer_pool import Ticket
@@ -44,7 +44,7 @@ from ottla.producing.transactions import SECOND, Transactions
 from ottla.protocol.codec import Struct
 from ottla.records.builder import Lanes
 from ottla.records.compression import Compression, packs_ahead
-from ottla.types import Millis
+from ottla.types import BrokerId, Millis
 
 log = logging.getLogger("ottla.producer")
 
@@ -93,9 +93,14 @@ class ProducerCore:
         )
         self.appender = Appender(self)
         self.cluster = Cluster.of(config)
-        self.topics = Topics(config, self.cluster, lanes, self._adopt, self.wake)
+        self.topics = Topics(config, self.cluster, lanes, self._adopt, self.wake, self._rejected)
         self._links = Links(
-            config, self.cluster, self._codec, changed=self.wake, unreachable=self.topics.refresh_all_soon
+            config,
+            self.cluster,
+            self._codec,
+            changed=self.wake,
+            unreachable=self.topics.refresh_all_soon,
+            rejected=self._rejected_by,
         )
 
     def _numbers(self) -> Idempotence | None:
@@ -169,6 +174,7 @@ class ProducerCore:
             return
         now = now_ms()
         with self.lock:
+            self.sender.trouble = self.cluster.trouble
             plan = self.sender.poll(self.topics.view, self._links, now=now)
             granted = self.accumulator.take_granted()
         for request in plan.requests:
@@ -249,6 +255,16 @@ class ProducerCore:
         if not idle:
             self.wake()
 
+    def _rejected_by(self, node: BrokerId, error: AuthenticationError) -> None:
+        """A broker rejected this client. What waits for it fails; the next record tries again."""
+        leaders = self.topics.view.leaders
+        self._landed(partial(self.sender.rejected, error, lambda partition: leaders.get(partition) == node))
+
+    def _rejected(self, error: AuthenticationError) -> None:
+        """No broker gives metadata to this client. What has no leader to go to fails."""
+        leaders = self.topics.view.leaders
+        self._landed(partial(self.sender.rejected, error, lambda partition: partition not in leaders))
+
     def _tell(self, finished: Iterable[Finished], granted: Iterable[Ticket]) -> None:
         """Finish batches: callbacks in the order of the records, then waiting callers."""
         told = False
@@ -277,6 +293,10 @@ class ProducerCore:
         """Get a producer id, which every request needs."""
         try:
             producer_id, producer_epoch = await fetch_producer_id(self.cluster, self.config, self._backoff)
+        except AuthenticationError as error:
+            self._identifying = None
+            self._landed(partial(self.sender.rejected, error))
+            return
         except KafkaError as error:
             self._fatal(error)
             return

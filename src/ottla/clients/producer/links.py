@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.leaders import LAST_PRODUCE_BY_NAME, newest_version, read_error
 from ottla.config.producer import ProducerConfig
-from ottla.errors import NetworkException, OttlaError
+from ottla.errors import AuthenticationError, KafkaError, NetworkException, OttlaError
 from ottla.net.client.connection import Connection, Disconnected, Records
 from ottla.producing.batch import pack
 from ottla.producing.sender import Request
@@ -31,6 +31,7 @@ class Links:
         *,
         changed: Callable[[], None],
         unreachable: Callable[[], None],
+        rejected: Callable[[BrokerId, AuthenticationError], None],
     ) -> None:
         self.config = config
         self._cluster = cluster
@@ -38,6 +39,7 @@ class Links:
         self._level = config.compression_level
         self._changed = changed
         self._unreachable = unreachable
+        self._rejected = rejected
         self._open: dict[BrokerId, Connection] = {}
         self._connecting: dict[BrokerId, asyncio.Task[None]] = {}
         self._sending: dict[BrokerId, asyncio.Task[None]] = {}
@@ -64,6 +66,8 @@ class Links:
             connection = await self._cluster.connection(known)
             await connection.until_writable()
             self._open[node] = connection
+        except AuthenticationError as error:
+            self._rejected(node, error)
         except OttlaError:
             # The pool backs off before the next attempt; until then batches stay queued.
             # Another broker may lead the partitions now.
@@ -100,7 +104,7 @@ class Links:
             try:
                 await connection.send(ApiKey.PRODUCE, message, at_most=at_most)
             except OttlaError as error:
-                done.set_exception(error if isinstance(error, NetworkException) else NetworkException(str(error)))
+                done.set_exception(error if isinstance(error, KafkaError) else NetworkException(str(error)))
             else:
                 done.set_result(None)
 

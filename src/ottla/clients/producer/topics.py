@@ -15,7 +15,7 @@ from uuid import UUID
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.metadata import NO_LEADER, Metadata, TopicInfo
 from ottla.config.producer import ProducerConfig
-from ottla.errors import KafkaError, OttlaError, UnknownTopicOrPartition
+from ottla.errors import AuthenticationError, KafkaError, OttlaError, UnknownTopicOrPartition
 from ottla.producing.errors import MetadataTimeout
 from ottla.producing.values import View
 from ottla.records.builder import Lanes
@@ -34,6 +34,7 @@ class Topics:
         lanes: dict[str, Lanes],
         adopt: Callable[[Lanes], None],
         changed: Callable[[], None],
+        rejected: Callable[[AuthenticationError], None],
     ) -> None:
         self.view = View()
         self.names: dict[UUID | str, str] = {}
@@ -42,6 +43,7 @@ class Topics:
         self._lanes = lanes
         self._adopt = adopt
         self._changed = changed
+        self._rejected = rejected
         self._asking: dict[str, asyncio.Task[bool]] = {}
         self._problem: Exception | None = None
         self._refreshing: asyncio.Task[None] | None = None
@@ -114,7 +116,7 @@ class Topics:
 
     def warn_of(self, error: Exception) -> None:
         """Say at once that no broker answers, since the caller waits."""
-        if not self._warned:
+        if not self._warned and error is not self._cluster.trouble:
             self._warned = True
             log.warning("%s. The producer keeps trying for %g s", error, self._config.first_contact_ms / 1000)
 
@@ -122,7 +124,8 @@ class Topics:
         since = f"no metadata for topic {topic!r} within {self._config.max_block_ms / 1000:g} s (max.block.ms)"
         if isinstance(self._problem, UnknownTopicOrPartition):
             return f"{since}: it does not exist, and no broker creates it. `ottla topics create {topic}` does"
-        return f"{since}: {self._problem}" if self._problem is not None else since
+        problem = self._problem or self._cluster.trouble
+        return f"{since}: {problem}" if problem is not None else since
 
     async def _refresh(self, topics: Iterable[str]) -> None:
         # A producer creates a topic that is missing or was deleted, as Kafka's does.
@@ -177,6 +180,10 @@ class Topics:
                 topics, self._stale = self._stale, set()
                 try:
                     await self._refresh(topics)
+                except AuthenticationError as error:
+                    # The next record tries again.
+                    self._rejected(error)
+                    return
                 except OttlaError:
                     self._stale |= topics
                 await asyncio.sleep(self._config.retry_backoff_ms / 1000)

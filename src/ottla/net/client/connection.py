@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla import __version__
-from ottla.errors import AuthenticationError, OttlaError, RequestTimedOut, UnsupportedVersion
+from ottla.errors import AuthenticationError, IllegalSaslState, OttlaError, RequestTimedOut, UnsupportedVersion
 from ottla.net.client.errors import (
     CannotConnect,
+    ClosedAtOnce,
     Disconnected,
+    NoAnswer,
     NotKafka,
     TlsFailed,
     api_title,
@@ -164,6 +166,11 @@ class Connection:
         return self._failure is not None
 
     @property
+    def failure(self) -> OttlaError | None:
+        """Why it was closed; None while it is open."""
+        return self._failure
+
+    @property
     def in_flight(self) -> int:
         """The number of requests without a response."""
         return len(self._in_flight)
@@ -251,7 +258,7 @@ class Connection:
                 answer = await self._start(ApiKey.API_VERSIONS, version, message, timeout_ms)
         except (Disconnected, RequestTimedOut) as error:
             # It may be a broker that is just starting or stopping: a caller that knows it is one may retry.
-            raise CannotConnect(why_no_answer(self.address, error, self.security.protocol)) from None
+            raise NoAnswer(why_no_answer(self.address, error, self.security.protocol)) from None
         if answer.error_code:
             raise NotKafka(f"the broker at {self.address} rejected ApiVersions with error code {answer.error_code}")
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
@@ -275,6 +282,11 @@ class Connection:
         self._renew_at = None
         try:
             await self._authenticate(self.request_timeout_ms)
+        except IllegalSaslState:
+            # Brokers refuse to renew a session in its first second. A new connection can log in.
+            failure = Disconnected(f"the broker at {self.address} did not renew the session")
+            self._fail(failure)
+            raise failure from None
         except BaseException as error:
             # An unfinished authentication cannot continue, and no other request is allowed.
             why = error if isinstance(error, AuthenticationError) else None
@@ -367,7 +379,7 @@ class Connection:
             # With TLS 1.3 a missing client certificate is reported only after the handshake.
             return tls_failure(self.address, self.host, error)
         if self.api_versions and self._answers <= 1 and self._in_flight and self.security.sasl is None:
-            return Disconnected(why_closed_at_once(self.address))
+            return ClosedAtOnce(why_closed_at_once(self.address))
         reason = f": {error}" if error is not None else ""
         return Disconnected(f"the broker at {self.address} closed the connection{reason}")
 

@@ -17,6 +17,14 @@ class Disconnected(NetworkException):
     """The connection was lost before the response arrived."""
 
 
+class ClosedAtOnce(Disconnected):
+    """The broker closed the connection at the first request: its listener may require SASL."""
+
+
+class NoAnswer(CannotConnect):
+    """The connection was accepted and closed: the listener may use another security.protocol."""
+
+
 class NotKafka(OttlaError):
     """The server does not speak Kafka's protocol, or not with the configured security.protocol."""
 
@@ -70,6 +78,15 @@ _SPEAKERS: tuple[tuple[Callable[[bytes], bool], str], ...] = (
         "speaks TLS: set security.protocol=SSL (or SASL_SSL), or use the port of a PLAINTEXT listener",
     ),
 )
+
+
+def why_no_handshake(address: str, error: OSError) -> str:
+    """A broker that stops closes connections too, so this may pass."""
+    reason = str(error).strip() or "it closed the connection"
+    return (
+        f"{address} does not speak TLS, or was stopped ({reason}): use the port of an SSL listener, "
+        "or set security.protocol=PLAINTEXT"
+    )
 
 
 def who_speaks(address: str, start: bytes) -> str:

@@ -29,6 +29,7 @@ from ottla.errors import (
     UnsupportedVersion,
     error_name,
 )
+from ottla.net.client.errors import CannotConnect
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.security.jaas import Jaas
@@ -167,13 +168,11 @@ class Sasl:
         """The token of a function, or of an object with `token` (and `extensions`) as in other clients."""
         provider = self.token_provider
         extensions: dict[str, str] | None = getattr(provider, "extensions", dict)()
-        function = getattr(provider, "token", provider)
-        if inspect.iscoroutinefunction(function):
-            token = await function()
-        else:
-            # It may call a server, which must not block the event loop.
-            token = await asyncio.get_running_loop().run_in_executor(None, function)
-            token = await token if inspect.isawaitable(token) else token
+        try:
+            token = await _called(getattr(provider, "token", provider))
+        except Exception as error:
+            # The identity provider may come back, so this may be retried. The text may have secrets.
+            raise CannotConnect(f"sasl.oauth.token.provider failed ({type(error).__name__})") from error
         if not isinstance(token, str):
             raise SaslAuthenticationFailed(
                 f"sasl.oauth.token.provider must return the token as str, not {type(token).__name__}"
@@ -189,6 +188,14 @@ class Sasl:
 
     def __str__(self) -> str:
         return self.mechanism if not self.username else f"user {self.username!r} with {self.mechanism}"
+
+
+async def _called(function: Callable[[], Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function()
+    # It may call a server, which must not block the event loop.
+    token = await asyncio.get_running_loop().run_in_executor(None, function)
+    return await token if inspect.isawaitable(token) else token
 
 
 def _jaas(text: str | None) -> Jaas:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from ottla.net.client.errors import CannotConnect, why_not_connected
+from ottla.net.client.errors import CannotConnect, NoAnswer, why_no_handshake, why_not_connected
 from ottla.net.client.tls import tls_failure
 
 OS_BUFFER = -1
@@ -95,5 +95,7 @@ async def _layered(
         address = address_of(host, port)
         if tls is None:
             raise CannotConnect(f"cannot connect to {address}: {error}") from None
+        if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            raise NoAnswer(why_no_handshake(address, error)) from None
         raise tls_failure(address, host, error) from None
     return transport
