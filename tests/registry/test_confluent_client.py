@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.schema_registry import (
@@ -250,3 +251,27 @@ def test_two_registries_agree(broker: Broker, client: SchemaRegistryClient, subj
         other.stop()
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == len(names)
+
+
+def test_two_registries_write_at_the_same_time(broker: Broker, url: str, subject: str) -> None:
+    from ottla.registry_server.server import RegistryThread
+
+    def register(where: str, numbers: range) -> list[tuple[int, int]]:
+        bodies = [{"schema": json.dumps({"type": "fixed", "name": f"F{one}", "size": 1})} for one in numbers]
+        found = [call(where, "POST", f"/subjects/{subject}/versions", body)[1] for body in bodies]
+        return [(one["version"], one["id"]) for one in found]
+
+    call(url, "PUT", f"/config/{subject}", {"compatibility": "NONE"})
+    other = RegistryThread(broker.client_config())
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            urls = (url, other.url, url, other.url)
+            parts = [range(number * 100, number * 100 + 15) for number in range(4)]
+            found = [one for part in pool.map(register, urls, parts) for one in part]
+        shown = [call(one, "GET", f"/schemas?subjectPrefix={subject}")[1] for one in (url, other.url)]
+    finally:
+        other.stop()
+    assert sorted(version for version, _ in found) == list(range(1, 61)), "each version was given once"
+    assert len({number for _, number in found}) == 60
+    assert shown[0] == shown[1]
+    assert sorted((one["version"], one["id"]) for one in shown[0]) == sorted(found)

@@ -103,6 +103,8 @@ def test_json_in_both_directions(client: SchemaRegistryClient, url: str, subject
 
 def test_protobuf_in_both_directions(client: SchemaRegistryClient, url: str, subject: str) -> None:
     order, line = messages()
+    with pytest.raises(SerializationError, match=r"subject shop/address.proto: .*not found"):
+        RegistryProtobufSerializer(url, order, auto_register=False).serialize(subject, order(id=7))
     for value in (order(id=7, to={"city": "Oslo"}, at={"seconds": 5}), line(sku="x")):
         message_type = type(value)
         topic = f"{subject}-{message_type.DESCRIPTOR.name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -100,8 +101,6 @@ def _lookup(on: Operations, request: Request) -> Outcome:
 
 
 def _latest_with_metadata(on: Operations, request: Request) -> Outcome:
-    import json
-
     name, key, value = subject(request.path[1]), request.query.get("key", ""), request.query.get("value", "")
     deleted = request.flag("deleted")
     if not on.state.has(name, deleted=deleted):
@@ -125,8 +124,9 @@ def _delete_version(on: Operations, request: Request) -> Outcome:
 # ── ids ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _places(on: Operations, request: Request, number: int) -> list[Version]:
-    """The versions with an id, of one subject if the request names one that has it."""
+def _places(on: Operations, request: Request) -> list[Version]:
+    """The versions with the id in the path."""
+    number = id_number(request.path[2])
     found = on.state.places(number)
     if not found:
         raise errors.schema_not_found(number)
@@ -134,8 +134,7 @@ def _places(on: Operations, request: Request, number: int) -> list[Version]:
 
 
 def _by_id(on: Operations, request: Request) -> Outcome:
-    number = id_number(request.path[2])
-    version = _places(on, request, number)[0]
+    version = _places(on, request)[0]
     answer = _formatted(on, version.schema, {**version.schema.as_json(), "guid": version.schema.guid}, request)
     return Outcome({**answer, "maxId": on.state.largest_id} if request.flag("fetchMaxId") else answer)
 
@@ -145,7 +144,7 @@ def _text_by_id(on: Operations, request: Request) -> Outcome:
 
 
 def _visible(on: Operations, request: Request) -> list[Version]:
-    found = _places(on, request, id_number(request.path[2]))
+    found = _places(on, request)
     shown = [one for one in found if request.flag("deleted") or not one.deleted]
     wanted = request.query.get("subject")
     return [one for one in shown if not wanted or one.subject == wanted]

@@ -93,20 +93,12 @@ def reference_exists(subject: str, version: int) -> RegistryError:
     return RegistryError(42206, f"One or more references exist to the schema {{subject={subject},version={version}}}.")
 
 
-def id_does_not_match(text: str) -> RegistryError:
-    return RegistryError(42207, text)
-
-
 def invalid_subject(subject: str) -> RegistryError:
     return RegistryError(42208, f"The specified subject '{subject}' is not a valid subject.")
 
 
 def schema_too_large(text: str) -> RegistryError:
     return RegistryError(42209, text)
-
-
-def store_error(text: str) -> RegistryError:
-    return RegistryError(50001, text)
 
 
 def timed_out(text: str) -> RegistryError:

@@ -15,6 +15,7 @@ from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.values import ConfigResource, NewTopic
 from ottla.clients.consumer.asynchronous import AsyncConsumer
 from ottla.clients.producer.asynchronous import AsyncProducer
+from ottla.consuming.errors import Wakeup
 from ottla.errors import OttlaError, TopicAlreadyExists, UnknownTopicOrPartition
 from ottla.types import TopicPartition
 
@@ -22,6 +23,7 @@ logger = logging.getLogger("ottla.registry")
 _REPLICAS = 3
 _POLL_SECONDS = 1.0
 _RETRY_SECONDS = 0.2
+_NUDGE_SECONDS = 0.02
 
 
 class Fenced(OttlaError):
@@ -112,9 +114,12 @@ class SchemaTopic:
         assert self._consumer is not None
         while True:
             try:
-                for record in await self._consumer.poll(_POLL_SECONDS):
-                    self._replay(record.key, record.value)
+                with suppress(Wakeup):
+                    for record in await self._consumer.poll(_POLL_SECONDS):
+                        self._replay(record.key, record.value)
                 position = await self._consumer.position(self._partition)
+            except Wakeup:
+                continue
             except OttlaError as error:
                 logger.warning("cannot read %s, trying again: %s", self.name, error)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -130,8 +135,14 @@ class SchemaTopic:
         await self._reach(ends[self._partition].offset)
 
     async def _reach(self, offset: int) -> None:
-        async with self._moved:
-            await self._moved.wait_for(lambda: self._position >= offset)
+        while self._position < offset:
+            try:
+                async with asyncio.timeout(_NUDGE_SECONDS), self._moved:
+                    await self._moved.wait_for(lambda: self._position >= offset)
+            except TimeoutError:
+                # A poll does not return for the end of a transaction, which also has an offset.
+                assert self._consumer is not None
+                self._consumer.wakeup()
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -69,6 +69,11 @@ class RegistryClient:
         path = f"/subjects/{quote(subject, safe='')}?normalize={str(normalize).lower()}"
         return self._id((subject, schema, False), path)
 
+    def version_of(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
+        """The version of a subject that has a schema."""
+        path = f"/subjects/{quote(subject, safe='')}?normalize={str(normalize).lower()}"
+        return int(self.call("POST", path, {**schema.as_json(), "schemaType": schema.type})["version"])
+
     def _id(self, key: tuple[str, Schema, bool], path: str) -> int:
         if key not in self._ids:
             schema = key[1]

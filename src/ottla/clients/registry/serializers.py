@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import io
 import json
@@ -13,7 +14,7 @@ from ottla.clients.registry.frames import NoFrame, decode_indexes, encode_indexe
 from ottla.clients.serializers import SerializationError
 from ottla.errors import ConfigError, OttlaError
 from ottla.registry.errors import InvalidSchema, RegistryError
-from ottla.registry.values import AVRO, JSON, PROTOBUF, Schema
+from ottla.registry.values import AVRO, JSON, PROTOBUF, Reference, Schema
 
 #: How a subject is named: after the topic, the record, or both; or a function of both.
 SubjectName = Literal["topic", "record", "topic-record"] | Callable[[str, str], str]
@@ -62,6 +63,15 @@ class _Subjects:
             except RegistryError as error:
                 raise SerializationError(f"subject {subject}: {error} (error {error.code} of the registry)") from error
         return self._found[subject]
+
+    def version(self, subject: str, schema: Schema) -> int:
+        """The version of a subject that has a schema, which is registered if that is allowed."""
+        try:
+            if self._auto:
+                self.client.register(subject, schema, normalize=self._normalize)
+            return self.client.version_of(subject, schema, normalize=self._normalize)
+        except RegistryError as error:
+            raise SerializationError(f"subject {subject}: {error} (error {error.code} of the registry)") from error
 
     def _ask(self, subject: str, schema: Schema) -> tuple[int, Schema]:
         if self._latest:
@@ -186,29 +196,26 @@ class RegistryProtobufSerializer(_Serializer):
         super().__init__(registry, **options)
         self._descriptor = message_type.DESCRIPTOR
         self._indexes = encode_indexes(message_indexes(self._descriptor))
-        self._schemas: dict[str, Schema] = {}
+        self._schema: Schema | None = None
 
     def serialize(self, topic: str, value: Any) -> bytes:
         if value.DESCRIPTOR.full_name != self._descriptor.full_name:
             raise SerializationError(f"a {self._descriptor.full_name} is required, not {value.DESCRIPTOR.full_name}")
-        if topic not in self._schemas:
-            self._schemas[topic] = self._schema(self._descriptor.file)
-        number, _ = self._subjects.resolve(topic, self._descriptor.full_name, self._schemas[topic])
+        if self._schema is None:
+            self._schema = self._with_imports(self._descriptor.file)
+        number, _ = self._subjects.resolve(topic, self._descriptor.full_name, self._schema)
         return framed(number, self._indexes + value.SerializeToString())
 
-    def _schema(self, file: Any) -> Schema:
-        import base64
-
+    def _with_imports(self, file: Any) -> Schema:
+        """The schema of a file; the files that it imports are registered first, under their names."""
         from ottla.registry.protobuf.files import KNOWN
-        from ottla.registry.values import Reference
 
         references = []
         for other in file.dependencies:
             if other.name in KNOWN:
                 continue
-            client, schema = self._subjects.client, self._schema(other)
-            client.register(other.name, schema)
-            references.append(Reference(other.name, other.name, client.latest(other.name).number))
+            schema = self._with_imports(other)
+            references.append(Reference(other.name, other.name, self._subjects.version(other.name, schema)))
         return Schema(base64.b64encode(file.serialized_pb).decode(), PROTOBUF, tuple(references))
 
 
