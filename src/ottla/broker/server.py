@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 JOURNAL = "metadata.journal"
 _NEVER = 10.0**9
+#: With Kafka's default of 50, clients that all connect at once would wait for a second: their first packets are lost.
+LARGE_BACKLOG = 4096
 #: How long a start waits for coordinators before it serves clients.
 LOADING_SECONDS = 0.25
 
@@ -405,7 +407,7 @@ def _limits(config: BrokerConfig) -> Limits:
         receive_seconds=config.ottla_request_receive_timeout_ms / 1000,
         authentication_seconds=config.ottla_authentication_timeout_ms / 1000,
         max_strangers_per_ip=config.ottla_authentication_max_connections_per_ip,
-        backlog=config.socket_listen_backlog_size,
+        backlog=config.socket_listen_backlog_size if "socket.listen.backlog.size" in config.given else LARGE_BACKLOG,
         send_buffer=config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in config.given else -1,
         receive_buffer=config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in config.given else -1,
     )

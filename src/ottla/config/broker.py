@@ -117,7 +117,12 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
     max_request_partition_size_limit: int = int32(
         2000, "The most partitions in one DescribeTopicPartitions response.", at_least(1)
     )
-    socket_listen_backlog_size: int = int32(50, "The most new connections that wait to be accepted.", at_least(1))
+    socket_listen_backlog_size: int = int32(
+        50,
+        "The most new connections that wait to be accepted. If not set, as many as the operating system allows, up to "
+        "4096.",
+        at_least(1),
+    )
     socket_receive_buffer_bytes: int = int32(
         102_400, "The receive buffer of a socket. -1 lets the operating system choose.", BUFFER
     )

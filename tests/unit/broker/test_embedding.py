@@ -125,6 +125,21 @@ def test_a_listener_on_all_interfaces_tells_clients_the_address_they_came_by() -
         assert [(b.host, b.port) for b in answer.brokers] == [("127.0.0.1", broker.port)]
 
 
+def test_many_clients_can_connect_while_the_broker_is_busy() -> None:
+    """Otherwise the system drops their first packets, and they try again only after a second."""
+    free = threading.Event()
+    with ottla.Broker() as broker:
+        loop = broker._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(free.wait, 30)
+        try:
+            connections = [socket.create_connection(("127.0.0.1", broker.port), 5) for _ in range(200)]
+        finally:
+            free.set()
+        for connection in connections:
+            connection.close()
+
+
 def test_clients_are_told_the_address_of_the_listener_that_they_use() -> None:
     config = {
         "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,PROXY://127.0.0.1:0",
