@@ -125,10 +125,16 @@ class Group:
 
 
 def run(
-    design: str, scenario: Scenario, *, members: int, seed: int, session_timeout: Millis = SESSION_TIMEOUT
+    design: str,
+    scenario: Scenario,
+    *,
+    members: int,
+    seed: int,
+    session_timeout: Millis = SESSION_TIMEOUT,
+    partitions: int | None = None,
 ) -> Result:
     """Start a group, wait until it is stable, let the events happen, and count."""
-    world = World(seed, members * PARTITIONS_EACH)
+    world = World(seed, members * PARTITIONS_EACH if partitions is None else partitions)
     group = Group(world, design, session_timeout)
     for number in range(members):
         world.after(number * 50, partial(group.do, Event(0, "start", number)))
@@ -139,7 +145,7 @@ def run(
     world.ledger.start_over(now=begin)
     for event in scenario.events:
         world.after(event.at, partial(group.do, event))
-    last = begin + max(event.at + event.length for event in scenario.events)
+    last = begin + max((event.at + event.length for event in scenario.events), default=0)
     world.run_until(last + scenario.settle)
     ledger = world.ledger
     ledger.finish(now=world.now)
