@@ -48,15 +48,15 @@ JSON = json.dumps(
 )
 
 
-def messages() -> tuple[Any, Any]:
+def messages(folder: str = "shop") -> tuple[Any, Any]:
     """The classes shop.Order, which imports shop.Address and a well-known file, and shop.Order.Line inside it."""
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
-    address = descriptor_pb2.FileDescriptorProto(name="shop/address.proto", package="shop", syntax="proto3")
+    address = descriptor_pb2.FileDescriptorProto(name=f"{folder}/address.proto", package="shop", syntax="proto3")
     message = address.message_type.add(name="Address")
     message.field.add(name="city", number=1, type=9, label=1)
-    order = descriptor_pb2.FileDescriptorProto(name="shop/order.proto", package="shop", syntax="proto3")
-    order.dependency.extend(["shop/address.proto", "google/protobuf/timestamp.proto"])
+    order = descriptor_pb2.FileDescriptorProto(name=f"{folder}/order.proto", package="shop", syntax="proto3")
+    order.dependency.extend([f"{folder}/address.proto", "google/protobuf/timestamp.proto"])
     order.message_type.add(name="Unused")
     message = order.message_type.add(name="Order")
     message.field.add(name="id", number=1, type=3, label=1)
@@ -102,8 +102,8 @@ def test_json_in_both_directions(client: SchemaRegistryClient, url: str, subject
 
 
 def test_protobuf_in_both_directions(client: SchemaRegistryClient, url: str, subject: str) -> None:
-    order, line = messages()
-    with pytest.raises(SerializationError, match=r"subject shop/address.proto: .*not found"):
+    order, line = messages(subject)
+    with pytest.raises(SerializationError, match=r"address\.proto: .*not found"):
         RegistryProtobufSerializer(url, order, auto_register=False).serialize(subject, order(id=7))
     for value in (order(id=7, to={"city": "Oslo"}, at={"seconds": 5}), line(sku="x")):
         message_type = type(value)
@@ -116,7 +116,7 @@ def test_protobuf_in_both_directions(client: SchemaRegistryClient, url: str, sub
         reader = RegistryClient(url)
         stored = reader.latest(f"{topic}-value").schema
         reader.close()
-        assert [one.name for one in stored.references] == ["shop/address.proto"]
+        assert [one.name for one in stored.references] == [f"{subject}/address.proto"]
         assert "message Order {" in stored.text
 
 
