@@ -253,6 +253,12 @@ def test_an_expired_session(broker: Broker, protocol: str) -> None:
             broker.faults.expire_session("g", "nobody")
 
 
+def test_a_group_that_nobody_has_joined(broker: Broker) -> None:
+    for fault in (broker.faults.rebalance, broker.faults.expire_session):
+        with pytest.raises(OttlaError, match="there is no group billing"):
+            fault("billing")
+
+
 def test_a_full_disk(broker: Broker, producer: Producer) -> None:
     producer.send(TOPIC, b"1").get(20)
     with broker.faults.full_disk():
@@ -276,6 +282,9 @@ def test_mistakes_are_told_at_once() -> None:
         faults.cut(times=0)
     with pytest.raises(WrongFault, match="delay needs a time above 0"):
         faults.delay(seconds=0)
+    for seconds in (-1, "2", float("inf")):
+        with pytest.raises(WrongFault, match=f"seconds must be a number of at least 0, not {seconds!r}"):
+            faults.delay("Produce", seconds)  # type: ignore[arg-type]
     with pytest.raises(OttlaError, match="no broker is running"):
         faults.rebalance("g")
 

@@ -137,6 +137,17 @@ def test_committed_records_only(broker: Broker) -> None:
     assert [record.value for record in broker.topics["events"].records(committed=True)] == [b"1"]
 
 
+def test_a_broker_without_groups(broker: Broker) -> None:
+    assert list(broker.groups) == []
+    with pytest.raises(KeyError, match="there is no group billing"):
+        broker.groups["billing"]
+
+
+def test_only_a_manual_clock_can_be_moved() -> None:
+    with Broker() as broker, pytest.raises(OttlaError, match=r'start it with Broker\(clock="manual"\)'):
+        broker.clock.advance(hours=1)
+
+
 def test_the_lag_of_a_group(broker: Broker) -> None:
     write(broker, "events", b"1", b"2", b"3")
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:

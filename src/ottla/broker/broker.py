@@ -71,6 +71,10 @@ class Broker:
         registry: bool = False,
         **configs: Any,
     ) -> None:
+        if clock is not None and clock != "manual" and not callable(getattr(clock, "elapsed", None)):
+            raise ConfigError(f'clock must be "manual" or a clock such as ottla.testing.ManualClock(), not {clock!r}.')
+        if not isinstance(registry, bool):
+            raise ConfigError(f"registry must be True or False, not {registry!r}.")
         self._with_registry = registry
         self._registry: RegistryThread | None = None
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -177,7 +181,10 @@ class Broker:
     @property
     def clock(self) -> Any:
         """The clock of the broker: ``broker.clock.advance(hours=1)`` with ``Broker(clock="manual")``."""
-        return self._running().clock
+        clock = self._running().clock
+        if isinstance(clock, SystemClock):
+            raise OttlaError('time passes by itself in this broker: start it with Broker(clock="manual")')
+        return clock
 
     @property
     def topics(self) -> Topics:

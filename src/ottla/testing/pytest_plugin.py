@@ -75,10 +75,15 @@ def ottla_session_broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def ottla_shared_broker(ottla_session_broker: Broker) -> Iterator[SharedBroker]:
+def ottla_shared_broker(request: pytest.FixtureRequest, ottla_session_broker: Broker) -> Iterator[SharedBroker]:
     """This test's part of a broker that all tests share: ``ottla_shared_broker.topic("orders")`` is its own name."""
     from ottla.testing.shared import SharedBroker
 
+    if _configs(request) and not {"ottla_broker", "ottla_cluster"} & set(request.fixturenames):
+        raise pytest.UsageError(
+            "@pytest.mark.ottla does not configure ottla_shared_broker, which other tests use too: use ottla_broker, "
+            "or define a fixture ottla_session_broker of scope session"
+        )
     yield SharedBroker(ottla_session_broker)
     ottla_session_broker.faults.clear()
 
@@ -95,6 +100,10 @@ def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def _configs(request: pytest.FixtureRequest) -> dict[str, Any]:
     configs: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("ottla"))):
+        if marker.args:
+            raise pytest.UsageError(
+                f"@pytest.mark.ottla takes configs by name, such as num_partitions=3, not {marker.args[0]!r}"
+            )
         configs.update(marker.kwargs)
     return configs
 

@@ -93,6 +93,9 @@ def test_an_address_in_use_is_told(tmp_path: Path) -> None:
         ({"num.partitions": 0}, "num.partitions"),
         ({"listen": "nonsense"}, "nonsense"),
         ({"log.retention.ms": "soon"}, "log.retention.ms"),
+        ({"clock": "manuel"}, "clock must be .*, not 'manuel'"),
+        ({"registry": "http://127.0.0.1:8081"}, "registry must be True or False"),
+        ({"users": ["alice"]}, "users must be a dict"),
     ],
 )
 def test_a_bad_config_is_told_when_the_broker_is_made(configs: dict[str, object], message: str) -> None:

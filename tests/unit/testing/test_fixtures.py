@@ -43,6 +43,26 @@ def test_a_failed_test_shows_what_was_in_the_topics(tmp_path: Path) -> None:
     assert "topic orders: 1 record\n  0@0  alice: an order" in output
 
 
+def test_a_marker_that_cannot_work_is_an_error(tmp_path: Path) -> None:
+    code, output = run(
+        """
+        import pytest
+
+        @pytest.mark.ottla(3)
+        def test_without_a_name(ottla_broker):
+            pass
+
+        @pytest.mark.ottla(num_partitions=3)
+        def test_of_a_shared_broker(ottla_shared_broker):
+            pass
+        """,
+        tmp_path,
+    )
+    assert code == 1
+    assert "takes configs by name, such as num_partitions=3, not 3" in output
+    assert "define a fixture ottla_session_broker of scope session" in output
+
+
 def test_tests_share_a_broker_in_each_process_of_xdist(tmp_path: Path) -> None:
     code, output = run(
         """

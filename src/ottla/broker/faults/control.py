@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.faults.injector import Injector
 from ottla.broker.faults.rules import Rule, Rules, WrongFault
-from ottla.broker.inspection import group_as_json, records_as_json
+from ottla.broker.inspection import group_as_json, records_as_json, require_groups
 from ottla.coordinator.coordinator import Coordinator
 from ottla.runtime.clock import ManualClock
 
@@ -74,11 +74,13 @@ class Control:
     async def _rebalance(self, values: Values) -> None:
         reason = str(values.get("reason") or "a test asked for it")
         group = str(_given(values, "group"))
+        require_groups(self._server.node, group)
         await self._server.node.groups.run(group, Coordinator.force_rebalance, group, reason)
 
     async def _expire_session(self, values: Values) -> list[str]:
         group, member = str(_given(values, "group")), values.get("member")
         members = None if member is None else (str(member),)
+        require_groups(self._server.node, group)
         expired = await self._server.node.groups.run(group, Coordinator.expire_sessions, group, members)
         if members is not None and not expired:
             raise WrongFault(f"group {group} has no member {member}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from ottla.broker.faults.rules import CUT, DELAY, DROP, FAIL, THROTTLE, Rule
+from ottla.broker.faults.rules import CUT, DELAY, DROP, FAIL, THROTTLE, Rule, WrongFault
 from ottla.errors import KafkaError, OttlaError
 
 Target = Callable[[str, Mapping[str, Any]], Any]
@@ -179,5 +180,7 @@ class Faults:
         self._all("clear", {})
 
 
-def _millis(seconds: float) -> int:
+def _millis(seconds: object) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise WrongFault(f"seconds must be a number of at least 0, not {seconds!r}")
     return round(seconds * 1000)
