@@ -47,7 +47,8 @@ class Exporter:
         self._polls_failed = self.registry.counter("ottla_exporter_polls_failed_total", "Polls that failed.")
         self._register()
         host, port = settings.address
-        self.server = MetricsServer(self.registry.render, host, port, problem=self._problem)
+        # Thousands of groups are megabytes of text.
+        self.server = MetricsServer(self.registry.render, host, port, problem=self._problem, timeout=30.0)
 
     async def run(self) -> None:
         """Poll for ever, every `interval` seconds."""

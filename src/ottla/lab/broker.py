@@ -76,8 +76,7 @@ class Broker:
 
     def start(self) -> None:
         self.world.next_life()
-        new_id = lambda: str(next(self._ids))  # noqa: E731
-        self.coordinator = Coordinator(self._config, new_id=new_id, topics=self._topics)
+        self.coordinator = Coordinator(self._config, new_id=self._new_id, topics=self._topics)
         self.driver: Driver[r.CoordinatorRecord] = Driver(
             self.coordinator,
             VirtualJournal(self.log, encode),
@@ -96,6 +95,9 @@ class Broker:
         self.world.next_life()
         self.is_up = False
         self.world.after(length, self.start)
+
+    def _new_id(self) -> str:
+        return str(next(self._ids))
 
     def _topics(self) -> dict[str, TopicInfo]:
         return {TOPIC: TopicInfo(TOPIC_ID, self.world.partitions)}

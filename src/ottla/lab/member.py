@@ -32,7 +32,7 @@ class Process:
         return not self.is_alive or self.cut_until > self.world.now
 
     def may_commit(self, partition: int) -> bool:
-        """Whether its commits would be accepted now."""
+        """Whether nobody would refuse its commits now."""
         raise NotImplementedError
 
     # ── what happens to it ────────────────────────────────────────────────────────────────────────────────────────

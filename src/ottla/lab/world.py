@@ -26,7 +26,7 @@ class Reader(Protocol):
         """Whether its process runs."""
 
     def may_commit(self, partition: int) -> bool:
-        """Whether its commits would be accepted now."""
+        """Whether nobody would refuse its commits now."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Ledger:
     size: int = 0
     moves: int = 0
     split_brains: int = 0
-    """Moments at which a partition got a second reader whose commits are accepted."""
+    """Moments at which a partition got a second reader, and nobody would refuse the commits of either."""
     read_twice: float = 0.0
     last_change: Millis = 0
     without: Counter[int] = field(default_factory=Counter)

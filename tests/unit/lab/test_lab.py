@@ -32,7 +32,7 @@ def test_every_design_recovers_from_every_scenario(design: str, name: str) -> No
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["long-pauses", "flapping-network"])
-def test_only_watchers_have_two_owners_whose_commits_are_accepted(name: str, seed: int) -> None:
+def test_only_watchers_have_two_owners_whose_commits_nobody_refuses(name: str, seed: int) -> None:
     assert measured("watchers", name, seed=seed).split_brains > 0
     assert [measured(design, name, seed=seed).split_brains for design in DESIGNS[1:]] == [0] * 5
 

@@ -204,3 +204,35 @@ def test_any_log(log: Log, positions: list[int], later: int) -> None:
         assert seconds is not None
         allowed = max(1.0, 0.05 * truth, 0.05 * seconds) + tolerance_at(None, now=now) / 1000
         assert abs(seconds - truth) <= allowed, (one, seconds, truth)
+
+
+class Steady:
+    """A producer of a known rate, asked without a list of its records."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+
+    def end(self, now: int) -> int:
+        return now * self.rate // 1000
+
+    def ask(self, timestamp: int, now: int) -> tuple[int, int]:
+        offset = self.end(now) - 1 if timestamp == MAX_TIMESTAMP else -(-timestamp * self.rate // 1000)
+        return (offset, offset * 1000 // self.rate) if offset < self.end(now) else (-1, -1)
+
+
+@pytest.mark.parametrize("rate", [1, 40, 1_000])
+@pytest.mark.parametrize("lag_seconds", [2, 45, 3_000])
+def test_polls_of_a_live_group_with_few_rounds_each(rate: int, lag_seconds: int) -> None:
+    log, lags, asked_in_all = Steady(rate), Lags(), 0
+    polls = range(10 * HOUR, 10 * HOUR + 600_000, 15_000)
+    for now in polls:
+        position = log.end(now) - lag_seconds * rate
+        lags.advance({KEY: (0, log.end(now))}, {KEY: [position]}, now=now)
+        for attempt in range(4):
+            asked = lags.questions({KEY: [position]}, now=now, attempt=attempt)
+            if asked:
+                asked_in_all += 1
+                lags.answered(KEY, asked[KEY], *log.ask(asked[KEY], now), now=now)
+        if now > polls[0] + 15_000:
+            assert close(lags.seconds(KEY, position, now=now), lag_seconds)
+    assert asked_in_all <= 2.5 * len(polls)
