@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ottla.registry.values import AVRO, Reference, Schema, Version
 
@@ -61,7 +61,7 @@ def decoded_key(data: bytes | None) -> Key | None:
     if found is None or not isinstance(found.get("keytype"), str):
         return None
     subject, version = found.get("subject"), found.get("version", 0)
-    if not isinstance(subject, str | None) or not isinstance(version, int):
+    if not isinstance(subject, str | None) or not _is_whole(version):
         return None
     return Key(found["keytype"], subject, version)
 
@@ -72,23 +72,30 @@ def decoded_value(data: bytes | None) -> dict[str, Any] | None:
 
 def version_of(key: Key, value: Mapping[str, Any]) -> Version | None:
     """The version in a SCHEMA record; None if it is damaged."""
-    number, text = value.get("id"), value.get("schema")
-    if key.subject is None or not isinstance(number, int) or not isinstance(text, str):
+    number, text, kind = value.get("id"), value.get("schema"), value.get("schemaType") or AVRO
+    given = value.get("references") or []
+    if key.subject is None or not _is_whole(number) or not isinstance(text, str) or not isinstance(kind, str):
+        return None
+    if not isinstance(given, list):
         return None
     references = []
-    for one in value.get("references") or ():
+    for one in given:
         try:
             references.append(Reference(str(one["name"]), str(one["subject"]), int(one["version"])))
         except (KeyError, TypeError, ValueError):
             return None
     schema = Schema(
         text,
-        value.get("schemaType") or AVRO,
+        kind,
         tuple(references),
         _dumped(value.get("metadata")),
         _dumped(value.get("ruleSet")),
     )
     return Version(key.subject, key.version, number, schema, value.get("deleted") is True)
+
+
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _dumped(value: Any) -> str:

@@ -116,7 +116,7 @@ class SchemaTopic:
             try:
                 with suppress(Wakeup):
                     for record in await self._consumer.poll(_POLL_SECONDS):
-                        self._replay(record.key, record.value)
+                        self._take_in(record.key, record.value)
                 position = await self._consumer.position(self._partition)
             except Wakeup:
                 continue
@@ -128,6 +128,13 @@ class SchemaTopic:
                 async with self._moved:
                     self._position = position
                     self._moved.notify_all()
+
+    def _take_in(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            self._replay(key, value)
+        except Exception:
+            # Reading must go on: without it, every request would wait.
+            logger.exception("a record of %s is left out: %r", self.name, key)
 
     async def read_to_end(self) -> None:
         """Wait until everything is read that is in the topic now."""
