@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla import errors
+from ottla.net.server.few_lines import FewLines
 from ottla.protocol.codec import Struct
 from ottla.security.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
 from ottla.security.authorizer import Authorizer, shown
@@ -39,10 +40,11 @@ _ERRORS: dict[ResourceType, type[errors.KafkaError]] = {
 
 
 class Refusals:
-    """Logs each refusal once, and counts all of them."""
+    """Logs each refusal once, but not too many each second, and counts all of them."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._lines = FewLines(logger, "requests were refused")
         self._logged: set[tuple[Any, ...]] = set()
 
     def add(self, call: Call, need: Need, name: str) -> None:
@@ -52,11 +54,11 @@ class Refusals:
         known = (call.principal, need.operation, need.resource_type, shown(name))
         if known in self._logged or self._node.authorizer is None:
             return
-        if len(self._logged) >= REMEMBERED:
-            self._logged.clear()
-        self._logged.add(known)
         decision = self._node.authorizer.decide(*question)
-        logger.warning("%s", decision.sentence(*question))
+        if self._lines.warning("%s", decision.sentence(*question)):
+            if len(self._logged) >= REMEMBERED:
+                self._logged.clear()
+            self._logged.add(known)
 
 
 def new_authorizer(node: Node) -> Authorizer | None:
@@ -76,6 +78,11 @@ def is_allowed(node: Node, call: Call, operation: Operation, resource_type: Reso
     if node.authorizer is None:
         return True
     return node.authorizer.decide(call.principal, call.connection.client_host, operation, resource_type, name).allowed
+
+
+def acts_for_cluster(node: Node, call: Call) -> bool:
+    """Whether the client of a request is a broker, as far as its permissions say."""
+    return is_allowed(node, call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def sees(node: Node, call: Call, need: Need, name: str = CLUSTER_NAME) -> bool:

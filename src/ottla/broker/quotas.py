@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ottla import errors
+from ottla.broker.authorization import acts_for_cluster
 from ottla.metrics.registry import Labels, Number
 from ottla.protocol._schemas import APIS
 from ottla.protocol.apis import ApiKey, api
@@ -116,10 +117,20 @@ class Quotas:
 
     def took(self, call: Call, seconds: float) -> Millis:
         """Count the time that a request took; return how long its client must pause."""
-        meter = None if _is_of_broker(call) else self.meter(REQUEST_TIME, call)
+        meter = None if self._is_of_broker(call) else self.meter(REQUEST_TIME, call)
         if meter is None:
             return 0
         return self._paused(call, meter, min(meter.charge(100 * seconds, now=self._now()), self._window))
+
+    def _is_of_broker(self, call: Call) -> bool:
+        """Whether a request is of a broker. Brokers never pause. Clients that only pretend to be one do."""
+        if not call.connection.may_pause:
+            return True
+        if call.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:
+            is_for_brokers = call.api_version >= _ADDED_BY_BROKERS
+        else:
+            is_for_brokers = call.api_key in _OF_BROKERS
+        return is_for_brokers and acts_for_cluster(self._node, call)
 
     def _paused(self, call: Call, meter: Meter, pause: Millis) -> Millis:
         if pause:
@@ -207,13 +218,6 @@ class TopicChanges:
         if pause and self._quotas is not None and self._meter is not None:
             self._quotas.pause(self._call, self._meter, pause)
         return pause
-
-
-def _is_of_broker(call: Call) -> bool:
-    """Whether a request is of a broker. Brokers never pause."""
-    if call.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:
-        return call.api_version >= _ADDED_BY_BROKERS
-    return call.api_key in _OF_BROKERS or not call.connection.may_pause
 
 
 _OF_BROKERS = frozenset({

@@ -101,6 +101,19 @@ def test_a_refusal_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) 
         assert 'ottla_authorization_denied_total{operation="Write",resource="Topic"} 3' in lines
 
 
+def test_a_client_cannot_fill_the_log_with_refusals(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.WARNING, "ottla.security"),
+        ottla.Broker(config=AUTHORIZER) as broker,
+        Wire(broker.bootstrap_servers) as wire,
+    ):
+        topics = [{"name": f"topic-{number}", "topic_id": None} for number in range(5_000)]
+        answer = wire.call(ApiKey.METADATA, 12, {"topics": topics})
+        assert {each.error_code for each in answer.topics} == {29}
+        lines = [record for record in caplog.records if record.name == "ottla.security"]
+        assert 100 <= len(lines) < 1_000  # At most 100 in a second.
+
+
 def test_without_rules_everyone_may_if_the_config_says_so() -> None:
     config = {**SUPER, "super.users": "User:admin", "allow.everyone.if.no.acl.found": "true"}
     with ottla.Broker(config=config) as broker, Wire(broker.bootstrap_servers) as wire:

@@ -14,6 +14,8 @@ from tests.compat.waiting import until
 import ottla
 from ottla import errors
 from ottla.protocol.apis import ApiKey
+from ottla.security.acls import AclBinding
+from ottla.security.authorizer import Acls, Authorizer
 from unit.broker.wire import Wire, batch, fetch_request
 
 #: A client that was idle may use one second at once.
@@ -234,6 +236,31 @@ def test_followers_are_never_throttled(broker: ottla.Broker) -> None:
         for _ in range(3):
             answer = wire.call(ApiKey.FETCH, 12, fetch_request("orders", 0, replica_id=7))
             assert answer.throttle_time == 0
+
+
+@pytest.fixture
+def pretender(broker: ottla.Broker) -> Iterator[Wire]:
+    """A client that may write to a topic, but not act for the cluster."""
+    with Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("orders")
+        quotas = {"producer_byte_rate": 10_000.0, "request_percentage": 0.001}
+        put(broker, quotas, user=None)
+        broker._running().node.authorizer = Authorizer(Acls([AclBinding("topic", "orders", operation="write")]))
+        yield wire
+
+
+def test_who_only_pretends_to_be_a_follower_must_pause(pretender: Wire) -> None:
+    pretender.call(ApiKey.FETCH, 12, fetch_request("orders", 0, replica_id=7))
+    begun = time.monotonic()
+    assert produce(pretender, 15_000).throttle_time >= 450
+    pretender.call(ApiKey.API_VERSIONS, 0, {})
+    assert time.monotonic() - begun >= 0.45
+
+
+def test_refused_requests_of_brokers_count(pretender: Wire) -> None:
+    answers = [pretender.call(ApiKey.ADD_PARTITIONS_TO_TXN, 4, {"transactions": []}) for _ in range(2)]
+    assert {each.error_code for each in answers} == {errors.ClusterAuthorizationFailed.code}
+    assert any(each.throttle_time for each in answers)
 
 
 # ── request time ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from ottla import errors
-from ottla.broker.authorization import check
+from ottla.broker.authorization import acts_for_cluster, check
 from ottla.broker.fetch_room import Room, Unverified, verify
 from ottla.broker.fetch_sessions import NO_SESSION, FetchPlan, Key, Wanted, grouped, is_urgent
 from ottla.broker.fetch_waiter import FetchWaiter
@@ -95,10 +95,10 @@ def _reader(node: Node, call: Call, request: Struct) -> Reader:
     is_rack_aware = node.config.replica_selector_class == RACK_AWARE_SELECTOR
     most = min(request.max_bytes, node.config.fetch_max_bytes)
     if node.quotas is not None:
-        if replica >= 0:
-            call.connection.may_pause = False
-        else:
+        if replica < 0:
             most = node.quotas.most_fetched(call, most)
+        elif acts_for_cluster(node, call):
+            call.connection.may_pause = False
     return Reader(
         replica,
         broker_epoch,
