@@ -43,6 +43,12 @@ def producer(wire: Wire, topic: str) -> Producer:
 # ── every version ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("own", ["__consumer_offsets", "__transaction_state"])
+def test_a_client_cannot_add_the_own_topics_of_the_broker(producer: Producer, topic: str, own: str) -> None:
+    assert producer.add_offsets(f"group-{topic}") == 0
+    assert producer.add(own, 0, 1, version=3) == [29, 29]  # TOPIC_AUTHORIZATION_FAILED
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_a_transaction_of_the_first_version_in_every_version_of_its_requests(
     wire: Wire, topic: str, version: int

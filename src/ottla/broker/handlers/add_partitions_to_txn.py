@@ -56,12 +56,13 @@ def refuse(request: Struct, error: errors.KafkaError) -> Message:
 
 
 def _refused(node: Node, call: Call, topics: Iterable[Struct]) -> dict[str, int]:
-    """Return the error codes of topics that the client may not write to. The broker's own topics are not asked for."""
-    return {
+    """Return the error codes of topics that the client may not write to. Nobody may write to the broker's own ones."""
+    own = {topic.name: errors.TopicAuthorizationFailed.code for topic in topics if topic.name in INTERNAL_TOPICS}
+    return own | {
         topic.name: error.code
         for topic in topics
         if node.authorizer is not None
-        and topic.name not in INTERNAL_TOPICS
+        and topic.name not in own
         and (error := refusal(node, call, WRITE, topic.name)) is not None
     }
 
