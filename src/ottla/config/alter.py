@@ -76,7 +76,7 @@ def alter_broker(broker: BrokerConfig, change: Change, *, for_all_brokers: bool)
 
 def _changed(table: type[ConfigTable], settings: Mapping[str, str], change: Change) -> dict[str, str]:
     if isinstance(change, Mapping):
-        return {name: _check_value(name, value) for name, value in change.items()}
+        return {name: check_value(name, value) for name, value in change.items()}
     return _altered(table, settings, change)
 
 
@@ -92,7 +92,7 @@ def _altered(
         if value is None:
             altered.pop(alteration.name, None)
         else:
-            altered[alteration.name] = value
+            altered[alteration.name] = check_value(alteration.name, value)
     return altered
 
 
@@ -103,7 +103,7 @@ def _apply(row: Key | None, present: str | None, alteration: Alteration) -> str 
         return None
     if op not in tuple(AlterOp):
         raise InvalidRequest(f"Unknown operation {op} for {name}.")
-    text = _check_value(name, value)
+    text = check_value(name, value)
     if op == AlterOp.SET or row is None:
         return text
     return _alter_list(row, present, AlterOp(op), text)
@@ -123,7 +123,8 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _check_value(name: str, value: str | None) -> str:
+def check_value(name: str, value: str | None) -> str:
+    """Return a value that a client may set, or raise an error."""
     if value is None:
         raise InvalidRequest(
             f"The new value of {name} is null. To remove the setting, use DELETE of IncrementalAlterConfigs."

@@ -19,16 +19,20 @@ def create_acls(
     metadata: Metadata, bindings: Sequence[AclBinding], *, now: Millis
 ) -> Outcome[r.MetadataRecord, list[errors.KafkaError | None]]:
     """Add rules. The response has None for each that is there now, or why it cannot be created."""
-    new: dict[AclBinding, None] = {}
+    new: dict[AclBinding, r.MetadataRecord] = {}
     results: list[errors.KafkaError | None] = []
     for binding in bindings:
-        problem = wrong_with(binding)
-        results.append(None if problem is None else errors.InvalidRequest(problem))
-        if problem is None and binding not in metadata.acls:
-            new[binding] = None
+        try:
+            if (problem := wrong_with(binding)) is not None:
+                raise errors.InvalidRequest(problem)
+            if binding not in metadata.acls:
+                new[binding] = r.fitting(r.AclAdded(binding))
+            results.append(None)
+        except errors.KafkaError as error:
+            results.append(error)
     if len(new) > MAX_RULES_PER_REQUEST:
         raise errors.PolicyViolation(f"One request can create at most {MAX_RULES_PER_REQUEST} rules, not {len(new)}.")
-    return Outcome(tuple(map(r.AclAdded, new)), results)
+    return Outcome(tuple(new.values()), results)
 
 
 def delete_acls(

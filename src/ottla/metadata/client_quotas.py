@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ottla.errors import InvalidRequest
 from ottla.machine import Outcome
-from ottla.metadata.records import ClientQuotasSet, MetadataRecord
+from ottla.metadata.records import ClientQuotasSet, MetadataRecord, fitting
 from ottla.security.quotas import Entity, Filter, QuotaTable, check, describe
 from ottla.types import Millis
 
@@ -41,7 +41,7 @@ class ClientQuotas:
             else:
                 check(whom, name, value)
                 after[name] = value
-        return Outcome((ClientQuotasSet(whom, after),) if after != before else (), None)
+        return Outcome((fitting(ClientQuotasSet(whom, after)),) if after != before else (), None)
 
     def matching(self, wanted: Filter) -> Iterator[tuple[Entity, Mapping[str, float]]]:
         """Iterate over the entities that a client asks for, with their quotas."""

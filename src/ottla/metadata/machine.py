@@ -98,7 +98,7 @@ class Metadata(Machine[r.MetadataRecord]):
                 f"The number of partitions must be between 1 and {MAX_PARTITIONS_PER_REQUEST}, not {partitions}."
             )
         replicas = self._placed(topic_id, range(partitions), replication_factor, assignments)
-        created = r.TopicCreated(name, topic_id, partitions, dict(configs), replicas)
+        created = r.fitting(r.TopicCreated(name, topic_id, partitions, dict(configs), replicas))
         return Outcome((created, *self._without_the_dead(name, range(partitions), replicas, now=now)), None)
 
     def _placed(
@@ -163,7 +163,8 @@ class Metadata(Machine[r.MetadataRecord]):
         """Replace the overrides of a topic. The caller has checked them."""
         topic = self.topic(name)
         min_isr = self.settings(replace(topic, configs=configs)).min_isr
-        return Outcome((*_without_void_elrs(topic, min_isr, now=now), r.TopicConfigsSet(name, dict(configs))), None)
+        changed = r.fitting(r.TopicConfigsSet(name, dict(configs)))
+        return Outcome((*_without_void_elrs(topic, min_isr, now=now), changed), None)
 
     def set_broker_configs(
         self, configs: Mapping[str, str], *, broker_id: int | None, now: Millis
@@ -176,14 +177,15 @@ class Metadata(Machine[r.MetadataRecord]):
             for topic in self.topics.values():
                 records += _without_void_elrs(topic, 1, now=now)
         is_of_cluster = broker_id is None
-        records.append(r.BrokerConfigsSet(is_of_cluster, dict(configs), -1 if broker_id is None else broker_id))
+        changed = r.BrokerConfigsSet(is_of_cluster, dict(configs), -1 if broker_id is None else broker_id)
+        records.append(r.fitting(changed))
         return Outcome(records, None)
 
     def set_group_configs(
         self, group_id: str, configs: Mapping[str, str], *, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
         """Replace the overrides of a group, which need not exist. The caller has checked them."""
-        return Outcome((r.GroupConfigsSet(group_id, dict(configs)),), None)
+        return Outcome((r.fitting(r.GroupConfigsSet(group_id, dict(configs))),), None)
 
     def take_producer_ids(self, *, now: Millis) -> Outcome[r.MetadataRecord, range]:
         """Reserve a block of producer ids. After a crash the next block starts after it, so no id is used twice."""

@@ -5,15 +5,20 @@ A new field needs a default, so that old journals still load.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ottla.errors import PolicyViolation
 from ottla.metadata.values import Endpoint, PartitionState
 from ottla.security.acls import AclBinding
 from ottla.security.quotas import Entity
 from ottla.types import Millis
+
+#: In bytes of JSON. Brokers that are alone have the same limit, so that they can join a cluster.
+LARGEST_RECORD = 900_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,17 @@ def to_json(record: MetadataRecord) -> dict[str, Any]:
     elif isinstance(record, HistoryKept):
         values["changes"] = {str(index): rows for index, rows in record.changes.items()}
     return {"type": type(record).__name__, **values}
+
+
+def fitting(record: MetadataRecord) -> MetadataRecord:
+    """Return a record with texts of a client; raise PolicyViolation if a node of ZooKeeper cannot hold it."""
+    size = len(json.dumps(to_json(record)))
+    if size > LARGEST_RECORD:
+        raise PolicyViolation(
+            f"This change has {size} bytes, and at most {LARGEST_RECORD} fit into the metadata. "
+            "Use shorter names and values."
+        )
+    return record
 
 
 def from_json(value: dict[str, Any]) -> MetadataRecord:

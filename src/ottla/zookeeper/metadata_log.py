@@ -180,7 +180,8 @@ class MetadataLog:
         Raises NotController if another controller was elected since this epoch. Then the failed batch was not written.
         There is one exception: the answer was lost, and a snapshot of the new controller has replaced the batch since.
         """
-        appends = [self._send(piece.records, encode_batch(epoch, piece.lines), epoch) for piece in pieces(records)]
+        fitting = list(pieces(records))  # Raises before anything is written.
+        appends = [self._send(piece.records, encode_batch(epoch, piece.lines), epoch) for piece in fitting]
         if not appends:
             return self.position
         results = await asyncio.gather(*(asyncio.shield(each.done) for each in appends), return_exceptions=True)

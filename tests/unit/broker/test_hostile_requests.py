@@ -57,6 +57,15 @@ def test_an_unknown_topic_id_has_no_name(wire: Wire) -> None:
     assert (answer.error_code, answer.name, answer.topic_id) == (errors.UnknownTopicId.code, None, unknown)
 
 
+def test_a_config_of_a_new_topic_is_not_longer_than_kafka_allows(wire: Wire) -> None:
+    """Later versions of the protocol can carry longer texts, which would fill the metadata of the cluster."""
+    configs = [{"name": "leader.replication.throttled.replicas", "value": ",".join(f"{n}:1" for n in range(300_000))}]
+    entry = {"name": "long", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": configs}
+    (answer,) = wire.call(ApiKey.CREATE_TOPICS, 7, {"topics": [entry], "timeout": 1000}).topics
+    assert answer.error_code == errors.InvalidConfig.code
+    assert "longer than 32767 bytes" in answer.error_message
+
+
 def test_a_request_about_very_many_topics_is_answered_for_each(wire: Wire) -> None:
     entries = [
         {"name": f"many-{n}", "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": []}

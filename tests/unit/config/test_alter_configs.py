@@ -52,6 +52,13 @@ def test_refused_for_topics(alteration: Alteration, error: type[Exception], says
     assert says in str(caught.value)
 
 
+def test_a_list_cannot_grow_without_end() -> None:
+    name, more = "leader.replication.throttled.replicas", ",".join(f"{index}:1" for index in range(4000))
+    before = alter_topic(BROKER, {}, [Alteration(name, APPEND, more)])
+    with pytest.raises(ConfigError, match="longer than 32767 bytes"):
+        alter_topic(BROKER, before, [Alteration(name, APPEND, more.replace(":1", ":2"))])
+
+
 def test_altering_a_name_twice_is_refused() -> None:
     twice = [Alteration("segment.ms", SET, "1"), Alteration("segment.ms", DELETE, None)]
     with pytest.raises(InvalidRequest, match=r"twice in one request: segment\.ms"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -54,6 +55,19 @@ def test_a_topic_cannot_be_created_twice() -> None:
     machine = with_topic()
     with pytest.raises(errors.TopicAlreadyExists, match="orders"):
         machine.create_topic("orders", uuid4(), 1, {}, now=NOW)
+
+
+def test_what_does_not_fit_into_a_node_of_zookeeper_is_refused() -> None:
+    machine, long = with_topic(), "x" * 1_000_000
+    for change in (
+        partial(machine.create_topic, "payments", uuid4(), 1, {"retention.ms": long}),
+        partial(machine.set_topic_configs, "orders", {"retention.ms": long}),
+        partial(machine.set_broker_configs, {"max.connections": long}, broker_id=None),
+        partial(machine.set_group_configs, long, {}),
+        partial(machine.client_quotas.alter, (("user", long),), [("producer_byte_rate", 5.0)]),
+    ):
+        with pytest.raises(errors.PolicyViolation, match="at most 900000 fit"):
+            change(now=NOW)
 
 
 def test_names_that_differ_by_dot_and_underscore_collide() -> None:

@@ -45,6 +45,14 @@ def test_a_wrong_rule_does_not_stop_the_others() -> None:
     assert list(metadata.acls) == [ORDERS]
 
 
+def test_a_rule_that_is_too_large_does_not_stop_the_others() -> None:
+    metadata = Metadata()
+    first, second = run(metadata, create_acls, [ORDERS._replace(resource_name="x" * 1_000_000), ORDERS])
+    assert isinstance(first, errors.PolicyViolation)
+    assert second is None
+    assert list(metadata.acls) == [ORDERS]
+
+
 def test_filters_delete_what_they_select() -> None:
     metadata = Metadata()
     run(metadata, create_acls, [ORDERS, PREFIXED])

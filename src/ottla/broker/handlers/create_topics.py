@@ -11,6 +11,7 @@ from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.quotas import TopicChanges
 from ottla.broker.topics import Charge, create_topic
+from ottla.config.alter import check_value
 from ottla.config.describe import describe_topic
 from ottla.metadata import Topic
 from ottla.protocol.apis import ApiKey
@@ -79,7 +80,7 @@ def _configs(entry: Struct) -> Mapping[str, str]:
     for config in entry.configs:
         if config.value is None:
             raise errors.InvalidConfig(f"The config {config.name} has no value. Give it one or leave it out.")
-    return {config.name: config.value for config in entry.configs}
+    return {config.name: check_value(config.name, config.value) for config in entry.configs}
 
 
 def _partition_count(node: Node, entry: Struct) -> int:
