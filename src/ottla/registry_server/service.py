@@ -9,6 +9,7 @@ import hmac
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -96,6 +97,11 @@ class RegistryService:
         return found.run(self._operations, request).answer
 
     async def _change(self, found: Route, request: Request) -> Any:
+        # Most producers register what is there: that needs no write, and must not take over from another registry.
+        with suppress(RegistryError):
+            outcome = found.run(self._operations, request)
+            if not outcome.records:
+                return outcome.answer
         try:
             async with asyncio.timeout(_WRITE_SECONDS), self._writing:
                 return await self._decide_and_write(found, request)
