@@ -273,6 +273,7 @@ async def test_events_wait_in_order_and_refused_ones_are_dropped() -> None:
         ({"webhook": "alerts.example.com/secret"}, "webhook is not an address such as"),
         ({"dead_letters": "x"}, "dead_letters must be a list"),
         ({"listen": "9404"}, "listen: '9404' is not an address"),
+        ({"events_topic": "my events"}, "events_topic: 'my events' may only contain ASCII letters"),
         ({"webhook": "${env:NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not set"),
     ],
 )

@@ -34,6 +34,9 @@ def test_wrong_options(broker: ottla.Broker, tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "empty").write_text("# nobody\n")
     assert start(broker, "--users", str(tmp_path / "empty")) == 2
     assert "has no users; write one name=password per line" in capsys.readouterr().err
+    (tmp_path / "open").write_text("alice=secret\nbob\n")
+    assert start(broker, "--users", str(tmp_path / "open")) == 2
+    assert "has no password; write bob=password" in capsys.readouterr().err
     taken = broker.registry_url.removeprefix("http://")
     assert main(["registry", "-b", broker.bootstrap_servers, "--listen", taken]) == 1
     assert "cannot listen" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 import ottla
+from ottla.errors import ConfigError
 from ottla.registry.errors import RegistryError
 from ottla.registry_server.server import RegistryServer
 from ottla.serializers import (
@@ -155,6 +156,20 @@ def test_an_incompatible_schema_and_unknown_ids_are_told(url: str, subject: str)
         RegistryAvroDeserializer(url).deserialize(subject, b"\0" + (999_999).to_bytes(4) + b"x")
     with pytest.raises(SerializationError, match="no schema registry header"):
         RegistryAvroDeserializer(url).deserialize(subject, b"{}")
+
+
+def test_mistakes_of_a_program_are_told(url: str, subject: str) -> None:
+    with pytest.raises(ConfigError, match="schema is not JSON"):
+        RegistryAvroSerializer(url, '{"type": ')
+    with pytest.raises(ConfigError, match="schema is not JSON"):
+        RegistryJsonSerializer(url, "{")
+    with pytest.raises(ConfigError, match="a class that protoc has generated is required, not <class 'dict'>"):
+        RegistryProtobufSerializer(url, dict)
+    with pytest.raises(SerializationError, match=r"a google\.protobuf\.Timestamp is required, not dict"):
+        RegistryProtobufSerializer(url, timestamp_pb2.Timestamp).serialize(subject, {})
+    avro = RegistryAvroSerializer(url, AVRO).serialize(subject, {"id": 1, "note": None})
+    with pytest.raises(SerializationError, match="is a schema of type AVRO, not JSON"):
+        RegistryJsonDeserializer(url).deserialize(subject, avro)
 
 
 def test_our_clients_use_them(broker: ottla.Broker, url: str, subject: str) -> None:

@@ -56,6 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     settings = _settings(args)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("ottla.clients").setLevel(logging.WARNING)  # A failed poll says it already.
     run_coroutine(_serve(args, settings))
     return 0
 

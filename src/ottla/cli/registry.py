@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import signal
 from argparse import Namespace
 from pathlib import Path
@@ -63,6 +64,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def run(args: Namespace) -> int:
     configure_logging(args.log_format, "INFO")
+    logging.getLogger("ottla.clients").setLevel(logging.WARNING)  # Not every attempt to reach a broker.
     host, port = args.listen
     server = RegistryServer(client_config(args), host=host, port=port, topic=args.topic, users=_users(args.users))
     run_on_loop(_serve(server, args.topic))
@@ -78,6 +80,9 @@ def _users(path: Path | None) -> dict[str, str]:
         raise UsageError(f"--users: cannot read {path} ({error.strerror})") from None
     if not users:
         raise UsageError(f"--users: {path} has no users; write one name=password per line")
+    for name, password in users.items():
+        if not password:
+            raise UsageError(f"--users: {name} in {path} has no password; write {name}=password")
     return users
 
 

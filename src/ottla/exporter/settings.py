@@ -20,6 +20,7 @@ from ottla.config.secrets import resolved
 from ottla.errors import ConfigError
 from ottla.monitoring.watch import Limits
 from ottla.suggestions import nearest
+from ottla.types import wrong_with_topic_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,13 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _topic(name: str, value: Any) -> str:
+    wrong = wrong_with_topic_name(_text(name, value))
+    if wrong is not None:
+        raise ConfigError(f"{name}: {value!r} {wrong}")
+    return str(value)
+
+
 def _address(name: str, value: Any) -> str:
     try:
         parse_address(_text(name, value))
@@ -132,5 +140,5 @@ _CHECKS: Mapping[str, Any] = {
     "repeat": _seconds,
     "webhook": _url,
     "events_log": _text,
-    "events_topic": _text,
+    "events_topic": _topic,
 }

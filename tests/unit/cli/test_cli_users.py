@@ -101,6 +101,8 @@ def test_a_user_is_not_added_twice(ottla: Ottla) -> None:
     again = ottla("users", "add", "alice", stdin=b"y")
     assert again.code == 1
     assert "there is a user 'alice' already; for a new password use ottla users password alice" in again.err
+    # The password that everybody can see is the worse mistake.
+    assert "can be seen by everybody" in ottla("users", "add", "alice", "--password", "z").err
 
 
 def test_the_first_user_is_added_before_the_first_start(ottla: Ottla, tmp_path: Path) -> None:

@@ -174,9 +174,9 @@ async def test_a_peer_that_does_not_speak_kafka_is_recognised(data: bytes, hint:
 
 
 async def test_a_peer_that_says_nothing_is_given_up() -> None:
-    assert "check that this is the port of a PLAINTEXT listener" in await open_error(
-        until_closed, request_timeout_ms=100
-    )
+    told = await open_error(until_closed, request_timeout_ms=100)
+    assert "check that this is the port of a PLAINTEXT listener" in told
+    assert "if it requires TLS, set security.protocol=SSL or SASL_SSL" in told
 
 
 async def test_a_peer_that_hangs_up_at_once_is_no_broker() -> None:

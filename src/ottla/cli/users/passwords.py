@@ -20,16 +20,18 @@ def add_password_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--password-env", metavar="VARIABLE", help="read the password from an environment variable")
     # Everybody on the machine can see the arguments of a process.
-    group.add_argument("--password", help=argparse.SUPPRESS)
+    group.add_argument("--password", type=_refused, help=argparse.SUPPRESS)
+
+
+def _refused(_: str) -> str:
+    raise argparse.ArgumentTypeError(
+        "a password on the command line can be seen by everybody on this machine: leave --password out to be asked "
+        "for it, or use --password-file, --password-env or standard input"
+    )
 
 
 def read_password(args: Namespace, name: str) -> str:
     """Return the password of a user."""
-    if args.password is not None:
-        raise UsageError(
-            "a password on the command line can be seen by everybody on this machine: leave --password out to be asked "
-            "for it, or use --password-file, --password-env or standard input"
-        )
     if args.password_env is not None:
         found = os.environ.get(args.password_env)
         if found is None:

@@ -113,7 +113,7 @@ class RegistryAvroSerializer(_Serializer):
         text = schema if isinstance(schema, str) else json.dumps(schema)
         self._schema = Schema(text, AVRO)
         self._parsed: dict[int, Any] = {}
-        found = json.loads(text) if text.lstrip().startswith(("{", "[", '"')) else text
+        found = _parsed(text) if text.lstrip().startswith(("{", "[", '"')) else text
         name = found.get("name", "") if isinstance(found, dict) else ""
         space = found.get("namespace", "") if isinstance(found, dict) else ""
         self._record = f"{space}.{name}" if space and "." not in name else name
@@ -158,7 +158,8 @@ class RegistryJsonSerializer(_Serializer):
         super().__init__(registry, **options)
         text = schema if isinstance(schema, str) else json.dumps(schema)
         self._schema = Schema(text, JSON)
-        self._record = str(json.loads(text).get("title", ""))
+        found = _parsed(text)
+        self._record = str(found.get("title", "")) if isinstance(found, dict) else ""
         self._validate = validate
         self._validators: dict[int, Any] = {}
 
@@ -181,10 +182,13 @@ class RegistryJsonDeserializer:
 
     def deserialize(self, topic: str, data: bytes) -> Any:
         number, rest = _unframed(data)
-        value = json.loads(rest)
+        if self._validate and number not in self._validators:
+            self._validators[number] = json_validator(_by_id(self._client, number, JSON), self._client)
+        try:
+            value = json.loads(rest)
+        except ValueError as error:
+            raise SerializationError(f"schema id {number}: the value is not JSON: {error}") from error
         if self._validate:
-            if number not in self._validators:
-                self._validators[number] = json_validator(_by_id(self._client, number, JSON), self._client)
             _check_json(self._validators[number], value)
         return value
 
@@ -194,13 +198,15 @@ class RegistryProtobufSerializer(_Serializer):
 
     def __init__(self, registry: str | RegistryClient, message_type: Any, **options: Any) -> None:
         super().__init__(registry, **options)
-        self._descriptor = message_type.DESCRIPTOR
+        self._descriptor = _descriptor(message_type)
         self._indexes = encode_indexes(message_indexes(self._descriptor))
         self._schema: Schema | None = None
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        if value.DESCRIPTOR.full_name != self._descriptor.full_name:
-            raise SerializationError(f"a {self._descriptor.full_name} is required, not {value.DESCRIPTOR.full_name}")
+        given = getattr(value, "DESCRIPTOR", None)
+        if given is None or given.full_name != self._descriptor.full_name:
+            what = type(value).__name__ if given is None else given.full_name
+            raise SerializationError(f"a {self._descriptor.full_name} is required, not {what}")
         if self._schema is None:
             self._schema = self._with_imports(self._descriptor.file)
         number, _ = self._subjects.resolve(topic, self._descriptor.full_name, self._schema)
@@ -274,6 +280,20 @@ def _check_json(validator: Any, value: Any) -> None:
     for error in validator.iter_errors(value):
         at = "/".join(map(str, error.absolute_path))
         raise SerializationError(f"the value does not match the schema{f' at {at}' if at else ''}: {error.message}")
+
+
+def _parsed(schema: str) -> Any:
+    try:
+        return json.loads(schema)
+    except ValueError as error:
+        raise ConfigError(f"schema is not JSON: {error}") from None
+
+
+def _descriptor(message_type: Any) -> Any:
+    found = getattr(message_type, "DESCRIPTOR", None)
+    if found is None or not isinstance(message_type, type):
+        raise ConfigError(f"a class that protoc has generated is required, not {message_type!r}")
+    return found
 
 
 def _unframed(data: bytes) -> tuple[int, bytes]:

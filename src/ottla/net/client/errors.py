@@ -52,10 +52,14 @@ def why_not_connected(address: str, problem: OSError | None) -> str:
 
 
 def why_no_answer(address: str, error: OttlaError, protocol: str) -> str:
-    certificate = ", and set ssl.certfile if it requires a client certificate" if protocol.endswith("SSL") else ""
+    if protocol.endswith("SSL"):
+        also = ", and set ssl.certfile if it requires a client certificate"
+    else:
+        also = f"; if it requires TLS, set security.protocol={protocol.replace('PLAINTEXT', 'SSL')}"
+        also += " or SASL_SSL" if protocol == "PLAINTEXT" else ""
     return (
         f"{address} accepted the connection but did not respond like a Kafka broker ({error}): "
-        f"check that this is the port of a {protocol} listener (security.protocol={protocol}){certificate}"
+        f"check that this is the port of a {protocol} listener (security.protocol={protocol}){also}"
     )
 
 
