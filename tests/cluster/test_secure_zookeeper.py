@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def test_a_broker_keeps_its_nodes_from_others(
          "check zookeeper.connect, ottla.zookeeper.jaas.config"),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")  # kazoo leaves the socket of a failed login open.
 def test_a_broker_that_cannot_log_in_says_what_to_check(
     server: SecureZooKeeper, tmp_path: Path, secure: bool, more: dict[str, str], says: str
 ) -> None:
@@ -132,6 +134,8 @@ def test_a_broker_that_cannot_log_in_says_what_to_check(
         ottla.Broker(config=config(tmp_path, address, **timeout, **more)).start()
     assert says in str(caught.value)
     assert "wrong" not in str(caught.value)
+    del caught
+    gc.collect()
 
 
 def test_acls_need_a_login(tmp_path: Path) -> None:

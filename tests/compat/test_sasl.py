@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,14 +84,11 @@ def test_a_wrong_secret_is_refused(world: World, using: str, mechanism: str, cap
     """With and without TLS in turn."""
     protocol = PROTOCOLS[MECHANISMS.index(mechanism) % 2]
     secret = ISSUER.token("alice", seconds=-60) if mechanism == "OAUTHBEARER" else "wrong"
-    with pytest.raises(Refused) as caught:
-        CLIENTS[using](replace(world.access(protocol, mechanism), secret=secret), b"refused")
+    told = _refusal(using, replace(world.access(protocol, mechanism), secret=secret))
     if using in ("ottla", "confluent"):
         # The other two try again until their time is over, and do not say why.
-        assert {"PLAIN": "Invalid username", "OAUTHBEARER": "expired"}.get(mechanism, "invalid cred") in str(
-            caught.value
-        )
-    assert secret not in str(caught.value)
+        assert {"PLAIN": "Invalid username", "OAUTHBEARER": "expired"}.get(mechanism, "invalid cred") in told
+    assert secret not in told
     until(lambda: f"authentication with {mechanism} failed" in _logged(caplog, "ottla"), "the broker has logged it")
     assert secret not in _logged(caplog, "ottla")
 
@@ -98,12 +96,22 @@ def test_a_wrong_secret_is_refused(world: World, using: str, mechanism: str, cap
 @pytest.mark.parametrize("using", CLIENTS)
 def test_a_mechanism_that_is_not_enabled_is_refused(world: World, using: str, caplog: pytest.LogCaptureFixture) -> None:
     access = replace(world.access("SASL_PLAINTEXT", "PLAIN"), address=world.addresses["FEW"])
-    with pytest.raises(Refused) as caught:
-        CLIENTS[using](access, b"refused")
+    told = _refusal(using, access)
     if using in ("ottla", "confluent"):
-        assert "SCRAM-SHA-512" in str(caught.value)
+        assert "SCRAM-SHA-512" in told
+    until(lambda: "the SASL mechanism 'PLAIN' is not enabled" in _logged(caplog, "ottla"), "the broker has logged it")
+
+
+def _refusal(using: str, access: Access) -> str:
+    """Return what a client says that is refused. What it leaves open is collected here."""
+    try:
+        CLIENTS[using](access, b"refused")
+    except Refused as refused:
+        told = str(refused)
     else:
-        assert "nsupported" in f"{caught.value} {_logged(caplog, 'kafka', 'aiokafka')}"
+        pytest.fail("the client was not refused")
+    gc.collect()
+    return told
 
 
 def _logged(caplog: pytest.LogCaptureFixture, *libraries: str) -> str:
