@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -144,3 +145,19 @@ async def test_a_mirrored_topic_whose_markers_are_newer_than_later_records(broke
     lags, now = await lag_of(broker, key, (0, 100, 5_050, 10_199))
     for position, found in lags.items():
         assert_close(found, (now - first) / 1000 - (position - position // 101) / RATE)
+
+
+async def test_on_any_broker(bootstrap_servers: str) -> None:
+    """With ``make compat-kafka`` the broker is Apache Kafka."""
+    key = make(bootstrap_servers, f"any-{uuid4().hex[:8]}")
+    first = produce(bootstrap_servers, key)
+    lags, now = await lag_of(bootstrap_servers, key, POSITIONS)
+    for position, found in lags.items():
+        assert_close(found, (now - first) / 1000 - position / RATE)
+    key = make(bootstrap_servers, f"any-{uuid4().hex[:8]}")
+    first = produce(bootstrap_servers, key, transactions=1_000)
+    lags, now = await lag_of(bootstrap_servers, key, (0, 1_000, 5_050))
+    for position, found in lags.items():
+        assert_close(found, (now - first) / 1000 - (position - position // 1_001) / RATE)
+    last = COUNT + COUNT // 1_000 - 1
+    assert (await lag_of(bootstrap_servers, key, (last,)))[0] == {last: 0.0}

@@ -76,6 +76,9 @@ class GroupView:
     def _classic(self, value: r.GroupMetadataValue, at: Millis) -> Derived | None:
         if self.generation is not None and value.generation <= self.generation:
             return None
+        if value.generation == 0:  # Kafka writes a group when it is created, before anybody has joined.
+            self.generation = 0
+            return None
         before, known = self._members, self._owners
         self._members = {
             one.member_id: r.Who(one.member_id, one.group_instance_id, one.client_id, one.client_host)

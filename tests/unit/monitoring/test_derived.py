@@ -71,6 +71,11 @@ def test_a_generation_that_is_written_again_and_a_deleted_group() -> None:
     assert len(follow(again, r.CoordinatorRecord(KEY, None), again)) == 2
 
 
+def test_the_record_of_a_new_group_is_not_a_rebalance() -> None:
+    (first,) = follow(generation(0, {}), generation(1, {"a": [0]}))
+    assert (first.generation, first.missing, first.causes) == (1, 0, ("member joined",))
+
+
 def test_a_group_of_the_consumer_protocol() -> None:
     def member(name: str, *, gone: bool = False) -> r.CoordinatorRecord:
         value = r.ConsumerGroupMemberMetadataValue(None, None, f"client-{name}", "/h", ("t",))
