@@ -82,7 +82,6 @@ def test_kafka_knows_every_type_of_record_in_the_topic_of_offsets(wire: Wire, br
     ("api_key", "version", "message"),
     [
         (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, {"client_instance_id": None}),
-        (ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None}),
         (ApiKey.ALLOCATE_PRODUCER_IDS, 0, {"broker_id": 1, "broker_epoch": 1}),
         (
             ApiKey.INIT_PRODUCER_ID, 6,
