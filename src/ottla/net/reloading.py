@@ -29,6 +29,8 @@ class Reloading(Generic[T]):
         self._stamps = self._present_stamps()
         self._value = make()
         self._checked_at = time.monotonic()
+        self._problem = ""
+        """Why the present files cannot be used. Other things than their content may be the reason, so try again."""
 
     def current(self) -> T:
         """Return the value of the present files."""
@@ -40,14 +42,17 @@ class Reloading(Generic[T]):
 
     def _read_if_changed(self) -> None:
         stamps = self._present_stamps()
-        if stamps == self._stamps:
+        if stamps == self._stamps and not self._problem:
             return
         self._stamps = stamps
         try:
             self._value = self._make()
         except ConfigError as error:
-            logger.error("%s keeps its old certificates: %s", self._name, error)
+            if str(error) != self._problem:
+                logger.error("%s keeps its old certificates: %s", self._name, error)
+            self._problem = str(error)
         else:
+            self._problem = ""
             logger.info("%s uses new certificates", self._name)
 
     def _present_stamps(self) -> list[tuple[int, int, int] | None]:

@@ -27,11 +27,12 @@ def load_authorities(
     context: ssl.SSLContext, path: str | None, text: str | None, *, name: str, password: str | None
 ) -> None:
     """Let a context trust the certificates of a file and of a text. `name` is the config with the location."""
-    if path is not None and _is_pkcs12(path, name):
-        context.load_verify_locations(cadata=_authorities_of(path, name, password))
-    elif path is not None:
+    if path is not None:
         try:
-            context.load_verify_locations(cafile=path)
+            if _is_pkcs12(path, name):
+                context.load_verify_locations(cadata=_authorities_of(path, name, password))
+            else:
+                context.load_verify_locations(cafile=path)
         except (OSError, ssl.SSLError) as error:
             raise _unusable(name, path, error) from None
     if text is not None:
@@ -51,12 +52,13 @@ def load_key(
     key_password: str | None,
 ) -> None:
     """Give a context the key and certificates of a file. `name` is the config with the location."""
-    if path is not None and _is_pkcs12(path, name):
-        _load_text(context, _key_of(path, name, password or key_password), None)
-    elif path is not None:
+    if path is not None:
         try:
-            # Never None: Python would ask for a password on the terminal.
-            context.load_cert_chain(path, key_path, key_password or password or "")
+            if _is_pkcs12(path, name):
+                _load_text(context, _key_of(path, name, password or key_password), None)
+            else:
+                # Never None: Python would ask for a password on the terminal.
+                context.load_cert_chain(path, key_path, key_password or password or "")
         except (OSError, ssl.SSLError) as error:
             raise _unusable(name, path, error) from None
 

@@ -134,8 +134,13 @@ def _attribute(name: str, value: str) -> str:
         return f"{name}={_escaped(value)}"
     number, kind = _NUMBERED[name]
     data = value.encode()
-    # Lengths from 128 on have another form. Java would also write it, but no such attribute is that long.
-    return f"{number}=#{bytes([kind, len(data)]).hex()}{data.hex()}" if len(data) < 128 else f"{number}={value}"
+    return f"{number}=#{bytes([kind, *_length(len(data))]).hex()}{data.hex()}"
+
+
+def _length(size: int) -> bytes:
+    """Return a length as DER has it: from 128 on, the number of its bytes comes first."""
+    digits = size.to_bytes(max(1, (size.bit_length() + 7) // 8), "big")
+    return digits if size < 128 else bytes([0x80 | len(digits)]) + digits
 
 
 def _escaped(value: str) -> str:

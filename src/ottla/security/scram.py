@@ -21,6 +21,8 @@ from ottla.errors import SaslAuthenticationFailed
 MIN_ITERATIONS = 4096
 #: More would make logins slow. As in Kafka.
 MAX_ITERATIONS = 16384
+#: Longer messages of a client are refused: reading them would keep others waiting.
+LONGEST_MESSAGE = 1 << 13
 
 
 class ScramMechanism(IntEnum):
@@ -145,7 +147,7 @@ def _is_proof(mechanism: ScramMechanism, stored: Credential, message: bytes, pro
 
 def _match(pattern: re.Pattern[str], message: bytes) -> re.Match[str]:
     try:
-        found = pattern.fullmatch(message.decode())
+        found = pattern.fullmatch(message.decode()) if len(message) <= LONGEST_MESSAGE else None
     except UnicodeDecodeError:
         found = None
     if found is None:

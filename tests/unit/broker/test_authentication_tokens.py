@@ -32,6 +32,7 @@ from ottla.config import BrokerConfig
 from ottla.config.channels import UNSECURED_TOKENS
 from ottla.errors import ConfigError, SaslAuthenticationFailed
 from ottla.net.client.sasl import oauthbearer
+from ottla.net.server import few_lines
 from ottla.protocol.codec import Struct
 from ottla.security.principals import Principal
 
@@ -107,6 +108,7 @@ def test_a_session_ends_with_its_token(sasl: SaslBroker) -> None:
         ("not.a.token", "it is not a JSON web token"),
         ("nonsense", "it is not a JSON web token"),
         (part("[" * 100_000) + ".e30.AAAA", "it is not a JSON web token"),
+        (part('{"alg":"ES256","kid":"x","x":"%s"}' % ("x" * 99_999)) + ".e30.AAAA", "it is not a JSON web token"),
         (part('{"alg":"ES256","kid":7}') + ".e30.AAAA", "it is not a JSON web token"),
         (part('{"alg":["ES256"]}') + ".e30.AAAA", "its signature algorithm is not one of"),
     ],
@@ -207,11 +209,16 @@ class KeyServer(http.server.ThreadingHTTPServer):
     def __init__(self, port: int = 0) -> None:
         self.may_answer = threading.Event()
         self.asked = 0
+        self.answer: bytes | None = None
+        """What it sends instead of HTTP."""
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(handler) -> None:  # noqa: N805
                 self.asked += 1
                 self.may_answer.wait(20)
+                if self.answer is not None:
+                    handler.wfile.write(self.answer)
+                    return
                 body = json.dumps({"keys": [ISSUER.public_key]}).encode()
                 handler.send_response(200)
                 handler.end_headers()
@@ -282,6 +289,61 @@ def test_a_slow_server_of_keys_does_not_stop_others(monkeypatch: pytest.MonkeyPa
                 until(lambda: server.asked > asked, "the broker asks for the key")
                 assert log_in(other, "PLAIN", "admin", "admin-secret").error_code == 0
                 assert works(other)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+    ],
+)
+def test_a_server_that_answers_nonsense_is_tried_again(answer: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with key_server() as server:
+        server.may_answer.set()
+        server.answer = answer
+        url = f"http://127.0.0.1:{server.server_port}/keys"
+        configs = {"sasl.oauthbearer.jwks.endpoint.url": url, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "20"}
+        with sasl_broker("OAUTHBEARER", **configs) as sasl:
+            until(lambda: server.asked > 2, "the broker asks again")
+            server.answer = None
+
+            def accepted() -> bool:
+                with Wire(sasl.sasl) as wire:
+                    return log_in_with(wire, ISSUER.token()).error_code == 0
+
+            until(accepted, "the keys are known")
+    assert "tokens are refused until it can be read" in caplog.text
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_many_bad_tokens_do_not_fill_the_log(
+    sasl: SaslBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_lines, "MOST_PER_SECOND", 3)
+    for _ in range(20):
+        with Wire(sasl.sasl) as wire:
+            handshake(wire, "OAUTHBEARER")
+            assert say(wire, next(oauthbearer("x"))).auth_bytes
+    until(lambda: "more connections were closed or refused" in caplog.text, "the other lines are counted")
+    assert len([line for line in caplog.messages if "it is not a JSON web token" in line]) < 20
+
+
+# Long messages. Reading one must not keep others waiting.
+
+
+@pytest.mark.parametrize("start", [b"n,a=%s,\x01" % (b"x" * 200_000), b"n,,\x01" + b"a=\x01" * 60_000])
+def test_only_the_token_may_be_long(start: bytes) -> None:
+    with pytest.raises(SaslAuthenticationFailed):
+        _read(start + b"auth=Bearer x\x01\x01")
+    assert _read(b"n,,\x01auth=Bearer " + b"x" * 200_000 + b"\x01\x01") == ("", "x" * 200_000)
+
+
+def test_a_token_may_be_long(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    ISSUER.publish(keys)
+    assert asyncio.run(judged(ISSUER.token(groups="g" * 200_000), keys)) is not None
 
 
 # Mutations.

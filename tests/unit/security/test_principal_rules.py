@@ -65,3 +65,10 @@ def test_distinguished_names_are_those_of_java() -> None:
     assert distinguished_name(subject) == (
         r"CN=\ etl \#\ ,1.2.840.113549.1.9.1=#1603614062," r"O=a \"b\"\, c+OU=x\+y,C=FR"
     )
+
+
+@pytest.mark.parametrize(("size", "length"), [(127, "7f"), (128, "8180"), (256, "820100")])
+def test_a_long_attribute_cannot_pretend_to_be_others(size: int, length: str) -> None:
+    value = ",CN=admin," + "x" * (size - 10)
+    name = distinguished_name(((("commonName", "guest"),), (("emailAddress", value),)))
+    assert name == f"1.2.840.113549.1.9.1=#16{length}{value.encode().hex()},CN=guest"

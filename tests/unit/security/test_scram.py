@@ -137,3 +137,11 @@ def test_delegation_tokens_are_refused() -> None:
     next(talk)
     with pytest.raises(SaslAuthenticationFailed, match="delegation tokens"):
         talk.send(b"n,,n=alice,r=me,tokenauth=true")
+
+
+@pytest.mark.parametrize("message", [b"n,,n=%s,r=x" % (b"x" * 9000), b"n,,n=x,r=x" + b",a=" * 3000])
+def test_a_message_must_be_short_because_others_wait_while_it_is_read(message: bytes) -> None:
+    talk = login(SHA256, lambda who: pretended(SHA256, who, b"secret", 4096, 4), nonce="nonce")
+    next(talk)
+    with pytest.raises(SaslAuthenticationFailed, match="invalid SCRAM message"):
+        talk.send(message)

@@ -9,7 +9,6 @@ Everything else closes the connection. A client that is refused gets the answer 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Awaitable
 from inspect import iscoroutinefunction
@@ -22,13 +21,13 @@ from ottla.net.server.connection import SHORTEST, Answer, CloseConnection, Conne
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey, api
 from ottla.protocol.codec import Buffer, Message, RequestHeader
+from ottla.security.authorizer import shown
 from ottla.security.principals import Principal
 from ottla.types import Millis
 
 if TYPE_CHECKING:
     from ottla.broker.authentication.listener import SaslListener
 
-logger = logging.getLogger("ottla.net")
 #: As in Kafka: a client that authenticates more often than this is refused.
 LEAST_SECONDS_BETWEEN_LOGINS = 1.0
 KNOWN = frozenset(map(int, ApiKey))
@@ -135,8 +134,7 @@ class Authenticator:
     def _said(self, connection: Connection, step: Step, header: RequestHeader | None) -> Answer:
         if step.problem:
             # Some clients do not understand the answer, or are content with it. So this is logged now, and only now.
-            host, port = connection.client_host, connection.client_port
-            logger.warning("connection from %s:%s: %s", host, port, self._reason(step.problem))
+            connection.complain(self._reason(step.problem))
             self._is_logged = True
             self._listener.count(self._mechanism, success=False)
         lifetime: Millis = 0
@@ -184,7 +182,8 @@ class Authenticator:
         principal = Principal("User", login.name)
         if self._principal not in (None, principal):
             raise SaslAuthenticationFailed(
-                f"Cannot change principals during re-authentication from {self._principal}: {principal}"
+                f"Cannot change principals during re-authentication from {shown(str(self._principal))}: "
+                f"{shown(str(principal))}"
             )
         connection.known_by = math.inf
         self._principal = connection.channel.principal = principal
@@ -208,7 +207,8 @@ class Authenticator:
             return self._handshake(connection, frame, _header(frame))
         assert self._ends_at is not None
         if now >= self._ends_at:
-            raise CloseConnection(f"the session of {self._principal} has ended: the client did not authenticate again")
+            who = shown(str(self._principal))
+            raise CloseConnection(f"the session of {who} has ended: the client did not authenticate again")
         return self._listener.serve(connection, frame)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -109,13 +110,16 @@ def _problem(url: str, error: Exception) -> str:
 
 def read_keys(url: str) -> list[dict[str, Any]]:
     """Read a key set. Raises OSError or ValueError."""
-    with urllib.request.urlopen(url, timeout=READ_SECONDS) as response:
-        text = response.read(MAX_BYTES + 1)
+    try:
+        with urllib.request.urlopen(url, timeout=READ_SECONDS) as response:
+            text = response.read(MAX_BYTES + 1)
+    except HTTPException as error:
+        raise OSError(f"the server does not speak HTTP ({type(error).__name__})") from None
     if len(text) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES} bytes")
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list):

@@ -16,6 +16,9 @@ _FIRST = re.compile(
 _BEARER = re.compile(r"bearer +([-_~+/.a-zA-Z0-9]+=*)", re.IGNORECASE)
 #: The seconds of a time that is certainly too late.
 LATEST = 1 << 40
+#: A token may be long. What stands beside it may not: reading that would keep others waiting.
+MOST_PAIRS = 50
+LONGEST_START = 1 << 12
 
 
 class InvalidToken(Exception):
@@ -52,8 +55,9 @@ class OAuthBearer:
 
 def _read(message: bytes) -> tuple[str, str]:
     """Return the authorization id and the token."""
+    is_usual = message.count(b"\x01") <= MOST_PAIRS + 2 and message.find(b"\x01") <= LONGEST_START
     try:
-        found = _FIRST.fullmatch(message.decode("ascii"))
+        found = _FIRST.fullmatch(message.decode("ascii")) if is_usual else None
     except UnicodeDecodeError:
         found = None
     if found is None:

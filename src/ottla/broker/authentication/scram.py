@@ -42,5 +42,6 @@ class Scram:
 
     def _credential(self, name: str) -> Credential:
         users = self._metadata.users
-        found = users.credential(name, self._mechanism)
-        return found or pretended(self._mechanism, name, self._secret, *users.usual_kind)
+        # Always, so that the time of the answer does not tell whether there is such a user.
+        imagined = pretended(self._mechanism, name, self._secret, *users.usual_kind)
+        return users.credential(name, self._mechanism) or imagined

@@ -17,6 +17,8 @@ from ottla.broker.authentication.workers import Workers
 from ottla.config.security import ListenerSecurity
 from ottla.errors import ConfigError
 
+#: The part of a token that is read before its signature is checked. Others wait meanwhile.
+LONGEST_HEADER = 1 << 14
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 #: What hostile tokens may cause beside PyJWT's own errors: deep nesting, numbers without end, other types.
 _BROKEN = (ValueError, TypeError, OverflowError, RecursionError)
@@ -49,6 +51,8 @@ class SignedTokens:
         }
 
     async def __call__(self, token: str) -> Login:
+        if not 0 < token.find(".") <= LONGEST_HEADER:
+            raise InvalidToken("it is not a JSON web token")
         header = _parsed(self._jwt.get_unverified_header, token)
         key_id, algorithm = header.get("kid"), header.get("alg")
         if algorithm not in ALGORITHMS:

@@ -454,6 +454,10 @@ class Connection:
             if self._task is None:
                 self._go_on()
 
+    def complain(self, problem: str) -> None:
+        """Log a mistake of the client, unless the log has many such lines already."""
+        self._server.complain(self, problem)
+
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _close_with(self, error: CloseConnection) -> None:

@@ -229,6 +229,10 @@ class Server:
             log = logger.debug if expected else self._complaints.warning
             log("connection from %s:%s closed: %s", connection.client_host, connection.client_port, reason)
 
+    def complain(self, connection: Connection, problem: str) -> None:
+        """Log a mistake of a client whose connection stays open for now."""
+        self._complaints.warning("connection from %s:%s: %s", connection.client_host, connection.client_port, problem)
+
     def send_soon(self, connection: Connection) -> None:
         """Send the responses of a connection at the end of this turn of the event loop, or when many are waiting."""
         if not self._answered:

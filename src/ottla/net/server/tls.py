@@ -22,6 +22,10 @@ from ottla.security.principals import ANONYMOUS, Principal
 CHUNK = 1 << 17
 #: A handshake with a long chain of certificates fits in. Nobody gets more memory before it is over.
 MOST_OF_HANDSHAKE = 1 << 16
+#: A client that sends more than this without any data in it, such as changes of keys, is disconnected. So is one that
+#: does not read the answers to them. It is more than the longest record, of which a part may have arrived.
+MOST_WITHOUT_DATA = 1 << 16
+LONGEST_RECORD = 5 + (1 << 14) + 256
 _HANDSHAKE_RECORD = 0x16
 
 
@@ -54,8 +58,8 @@ class TlsChannel:
     """A socket with TLS. It costs no memory of OpenSSL before the client has sent something."""
 
     __slots__ = (
-        "_encrypted", "_failed", "_handshake_bytes", "_received", "_shared", "_socket", "_tls", "_unsent", "fd",
-        "is_established", "is_plain", "principal",
+        "_encrypted", "_failed", "_handshake_bytes", "_received", "_shared", "_socket", "_tls", "_unsent",
+        "_without_data", "fd", "is_established", "is_plain", "principal",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, shared: Tls) -> None:
@@ -70,6 +74,8 @@ class TlsChannel:
         self._tls: ssl.SSLObject | None = None
         self._unsent = memoryview(b"")
         self._handshake_bytes = 0
+        self._without_data = 0
+        """How many bytes have arrived since the last ones with data for the connection."""
         self._failed = False
 
     @property
@@ -127,9 +133,12 @@ class TlsChannel:
     # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive_into(self, view: memoryview) -> int:
-        """Receive decrypted bytes. Raises BlockingIOError if there are none yet; 0 means that the client has closed."""
+        """Receive decrypted bytes. Raises BlockingIOError if there are none yet; 0 means that the client has closed.
+
+        It takes bytes from the socket once: others wait while the client sends records without data.
+        """
         assert self._tls is not None
-        read, filled, size = self._tls.read, 0, len(view)
+        read, filled, size, has_received = self._tls.read, 0, len(view), False
         while True:
             try:
                 while filled < size:
@@ -137,21 +146,30 @@ class TlsChannel:
                     if not count:
                         return filled
                     filled += count
+                self._without_data = 0
                 return filled
             except ssl.SSLWantReadError:
                 if self._encrypted.pending:
                     self._send_encrypted()  # The answer to a change of keys.
                 if filled:
+                    self._without_data = 0
                     return filled
+                if self._without_data > MOST_WITHOUT_DATA or len(self._unsent) > MOST_WITHOUT_DATA:
+                    raise self._failure("TLS failed: the client sends records without data") from None
             except ssl.SSLZeroReturnError:
                 return filled
             except ssl.SSLError as error:
                 raise self._failure(why_it_failed(error)) from None
-            scratch = self._shared.scratch
+            if has_received:
+                raise BlockingIOError
+            # A client that may only send short requests gets little memory of OpenSSL, too.
+            scratch = memoryview(self._shared.scratch)[: max(size, LONGEST_RECORD)]
             count = self._socket.recv_into(scratch)
             if not count:
                 return 0
-            self._received.write(memoryview(scratch)[:count])
+            has_received = True
+            self._without_data += count
+            self._received.write(scratch[:count])
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 

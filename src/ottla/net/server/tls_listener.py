@@ -13,12 +13,15 @@ from ottla.errors import ConfigError
 from ottla.net.reloading import Reloading
 from ottla.net.server.tls import CHUNK, TlsChannel, TlsFailed
 from ottla.net.stores import VERSIONS, load_authorities, load_key, load_key_text, refuse_readable_by_all
+from ottla.security.authorizer import shown
 from ottla.security.principal_rules import PrincipalRules, distinguished_name
 from ottla.security.principals import ANONYMOUS, Principal
 
 logger = logging.getLogger("ottla.security")
 #: How long a client that was refused can read the reason.
 LINGER_SECONDS = 0.5
+#: So many refused clients can do that at a time. They count for no other limit, and each one has an open file.
+MOST_LINGERING = 100
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _TLS_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
@@ -71,11 +74,16 @@ class TlsListener:
         subject = distinguished_name(certificate["subject"])  # type: ignore[arg-type]
         name = self._rules.name_of(subject)
         if name is None:
-            raise TlsFailed(f"no rule of ssl.principal.mapping.rules matches the client's certificate: {subject}")
+            raise TlsFailed(
+                f"no rule of ssl.principal.mapping.rules matches the client's certificate: {shown(subject)}"
+            )
         return Principal("User", name)
 
     def let_go(self, sock: socket.socket) -> None:
         """Close a socket a little later: the client would lose the reason if bytes from it were unread."""
+        if len(self._lingering) >= MOST_LINGERING:
+            sock.close()
+            return
         try:
             sock.shutdown(socket.SHUT_WR)
         except OSError:
