@@ -13,6 +13,7 @@ from kazoo.exceptions import NoAuthError
 import ottla
 from authorities import Authority
 from ottla.cluster import zookeeper as local
+from ottla.cluster.ports import free_port
 from ottla.cluster.processes import ChildProcess
 from ottla.errors import ConfigError, OttlaError
 
@@ -33,7 +34,7 @@ class SecureZooKeeper(local.LocalZooKeeper):
 
     def launch(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.port, self.secure_port = local._free_port(0), local._free_port(0)
+        self.port, self.secure_port = free_port(), free_port()
         config, jaas = self.data_dir / "zoo.cfg", self.data_dir / "jaas.conf"
         text = local._CONFIG.format(port=self.port, host=local.HOST, data=self.data_dir.absolute())
         config.write_text(f"{text}secureClientPort={self.secure_port}\n")
