@@ -336,6 +336,7 @@ def test_groups_and_disks_over_http(broker: Broker, producer: Producer) -> None:
 def test_mistakes_over_http(broker: Broker) -> None:
     assert http(broker, "POST", "/faults", kind="explode")[0] == 400
     assert "use one of fail, delay" in http(broker, "POST", "/faults", kind="explode")[1]
+    assert "always carried out" in http(broker, "POST", "/faults", kind="throttle", milliseconds=5, after=True)[1]
     assert http(broker, "GET", "/nowhere")[0] == 404
     assert "topic nothing does not exist" in http(broker, "GET", "/topics/nothing")[1]
     assert "manual clock" in http(broker, "POST", "/clock", milliseconds=5)[1]

@@ -6,7 +6,6 @@ It has its own thread and event loop, so neither blocking nor asyncio code aroun
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from ottla.errors import ConfigError, OttlaError
 from ottla.runtime.assignors import server_assignors
 from ottla.runtime.clock import Clock, ManualClock, SystemClock
 from ottla.runtime.loops import new_event_loop
-from ottla.runtime.temporary import make_temporary
+from ottla.runtime.temporary import make_temporary, remove_with
 from ottla.security.acls import AclBinding
 
 if TYPE_CHECKING:
@@ -328,11 +327,13 @@ class Broker:
 
     def _make_temporary(self) -> Path:
         self._temporary = make_temporary()
+        # A program may end without stopping its broker.
+        self._cleanup = remove_with(self, self._temporary)
         return self._temporary
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._cleanup()
             self._temporary = None
 
     def __enter__(self) -> Self:

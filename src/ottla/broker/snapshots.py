@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import weakref
 from pathlib import Path
 from typing import Self
 
 from ottla.errors import OttlaError
-from ottla.runtime.temporary import make_temporary
+from ottla.runtime.temporary import make_temporary, remove_with
 
 JOURNAL = "metadata.journal"
 #: Files that each broker makes for itself.
@@ -52,7 +51,7 @@ class Snapshot:
         snapshot = cls(target or make_temporary())
         _copy(source, snapshot.path)
         if target is None:
-            weakref.finalize(snapshot, shutil.rmtree, snapshot.path, ignore_errors=True)
+            remove_with(snapshot, snapshot.path)
         return snapshot
 
     def restore(self, directory: Path) -> None:

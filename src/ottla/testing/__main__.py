@@ -23,6 +23,8 @@ from ottla.clients.admin.values import NewTopic
 from ottla.errors import OttlaError
 
 _POLL_SECONDS = 0.1
+_DESCRIPTION = """Start a broker for the tests of a program in any language. It prints the address for clients, then the
+address for faults (docs/testing.md). It ends with the process that started it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m ottla.testing", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m ottla.testing", description=_DESCRIPTION)
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="default: a free port on loopback")
     parser.add_argument("--faults-listen", default="127.0.0.1:0", metavar="HOST:PORT", help="the address for faults")
     parser.add_argument(

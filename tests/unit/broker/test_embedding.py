@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import urllib.request
 from pathlib import Path
@@ -29,6 +32,21 @@ def test_a_temporary_broker_leaves_nothing_behind() -> None:
         assert data_dir.is_dir()
     assert not data_dir.exists()
     assert set(threading.enumerate()) <= before
+
+
+def test_a_program_that_does_not_stop_its_broker_leaves_nothing_behind() -> None:
+    code = """
+        import os, ottla
+        directory = ottla.Broker().start().data_dir
+        if os.fork():
+            os.wait()
+            print(directory.exists(), directory)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True)
+    was_there, directory = done.stdout.split()
+    assert was_there == "True"  # The fork has left it.
+    assert not Path(directory).exists()
 
 
 def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ class Rule:
             raise WrongFault(f"{self.kind} has no error: only fail has one")
         if self.kind in (DELAY, THROTTLE) and not self.milliseconds:
             raise WrongFault(f"{self.kind} needs a time above 0")
+        if self.kind == THROTTLE and self.after:
+            raise WrongFault("throttle has no after: the request is always carried out")
 
     def shown(self) -> dict[str, Any]:
         """Return the rule as JSON values."""

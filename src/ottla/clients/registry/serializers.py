@@ -18,7 +18,6 @@ from ottla.registry.values import AVRO, JSON, PROTOBUF, Reference, Schema
 
 #: How a subject is named: after the topic, the record, or both; or a function of both.
 SubjectName = Literal["topic", "record", "topic-record"] | Callable[[str, str], str]
-_MISSING = "needs a package that is missing: pip install 'ottla[registry]'"
 
 
 class _Subjects:
@@ -317,4 +316,4 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise OttlaError(f"{name} {_MISSING}") from None
+        raise OttlaError(f"the package {name} is missing: pip install 'ottla[registry]'") from None
