@@ -47,6 +47,7 @@ class Ledger:
     """How many partitions nobody read, at each change."""
     _bursts: Counter[Millis] = field(default_factory=Counter)
     _owners: dict[int, list[Reader]] = field(default_factory=dict)
+    _owned: dict[Reader, set[int]] = field(default_factory=dict)
     _idle_since: dict[int, Millis] = field(default_factory=dict)
     _last_owner: dict[int, str] = field(default_factory=dict)
     _read_until: dict[int, Millis] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Ledger:
             self.moves += 1
         self._last_owner[partition] = identity
         self._owners[partition].append(reader)
+        self._owned.setdefault(reader, set()).add(partition)
         self.last_change = now
         self._check(partition)
         self._idle(partition, now)
@@ -100,11 +102,13 @@ class Ledger:
         if commits:
             self._committed[partition] = now
         self._owners[partition].remove(reader)
+        if reader not in self._owners[partition]:
+            self._owned[reader].discard(partition)
         self.last_change = now
         self._idle(partition, now)
 
     def owns(self, reader: Reader) -> list[int]:
-        return [partition for partition, owners in self._owners.items() if reader in owners]
+        return sorted(self._owned.get(reader, ()))
 
     def commit(self, reader: Reader, *, now: Millis) -> None:
         for partition in self.owns(reader):
@@ -131,6 +135,9 @@ class Ledger:
 
     @property
     def is_complete(self) -> bool:
+        """Whether each partition has one reader."""
+        if self._idle_since:
+            return False
         return all(len([one for one in some if one.reads]) == 1 for some in self._owners.values())
 
     def _check(self, partition: int) -> None:

@@ -27,20 +27,19 @@ class Server:
     def __init__(self, world: World, delay: Millis) -> None:
         self.world = world
         self.delay = delay
-        self.nodes: dict[str, str] = {}
+        self._children: dict[str, set[str]] = {}
         self.watches: dict[str, set[Session]] = {}
 
     def learn(self, path: str, data: str | None) -> None:
-        if data is None:
-            self.nodes.pop(path, None)
-        else:
-            self.nodes[path] = data
-        for watched in (path, path.rpartition("/")[0]):
+        parent, _, name = path.rpartition("/")
+        children = self._children.setdefault(parent, set())
+        children.discard(name) if data is None else children.add(name)
+        for watched in (path, parent):
             for session in sorted(self.watches.pop(watched, ()), key=lambda one: one.number):
                 session.fire(watched)
 
     def children(self, path: str) -> list[str]:
-        return sorted(one[len(path) + 1 :] for one in self.nodes if one.startswith(f"{path}/"))
+        return sorted(self._children.get(path, ()))
 
 
 class ZooKeeper:
