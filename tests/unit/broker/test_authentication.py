@@ -296,3 +296,19 @@ def test_a_connection_lives_on_after_a_new_password_but_the_old_one_is_refused(s
                 assert log_in(again, mechanism, "dave", "old").error_code == 58
             with Wire(sasl.sasl) as again:
                 assert log_in(again, mechanism, "dave", "new").error_code == 0
+
+
+def test_a_client_that_has_not_logged_in_gets_a_small_buffer(sasl: SaslBroker) -> None:
+    server = sasl.broker._running().servers[0]
+
+    def buffers() -> list[int]:
+        return [len(each.buffer) for each in list(server.connections) if each.buffer is not None]
+
+    with Wire(sasl.sasl) as stranger, Wire(sasl.sasl) as known:
+        stranger.socket.sendall(b"\0")
+        until(lambda: len(buffers()) == 1, "the byte has arrived")
+        assert buffers() == [4096]
+        log_in(known, "PLAIN", "bob", "b")
+        known.socket.sendall(b"\0")
+        until(lambda: len(buffers()) == 2, "the byte has arrived")
+        assert max(buffers()) > 4096

@@ -471,3 +471,59 @@ async def test_a_handshake_has_a_size_limit(broker: Path, caplog: pytest.LogCapt
         await client.close()
     (message,) = caplog.messages
     assert "TLS failed: " in message
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def hello(context: ssl.SSLContext) -> bytes:
+    """The first bytes of a client."""
+    sent = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    return sent.read()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory is read from /proc")
+async def test_a_handshake_that_has_only_begun_costs_little_memory(authority: Authority, broker: Path) -> None:
+    count, start = 400, hello(trusted(authority))[:100]
+    async with serving(echo, TlsListener(security(broker))) as server, asyncio.timeout(20):
+        before = resident_bytes()
+        strangers = [await Client.connect(server, None) for _ in range(count)]
+        for stranger in strangers:
+            stranger.writer.write(start)
+        # A client that connects later is served after them, so they have been read.
+        client = await Client.connect(server, trusted(authority))
+        assert await client.ask(b"12345678") == b"12345678"
+        # The sockets of the clients are in this process too.
+        assert (resident_bytes() - before) / count < 32_000
+        for each in (client, *strangers):
+            await each.close()
+
+
+async def test_a_hello_may_come_byte_by_byte(authority: Authority, broker: Path) -> None:
+    async with serving(echo, TlsListener(security(broker))) as server:
+        received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = trusted(authority).wrap_bio(received, sent, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    for byte in sent.read():
+                        writer.write(bytes([byte]))
+                        await asyncio.sleep(0)
+                    received.write(await reader.read(1 << 16))
+            tls.write(framed(b"12345678"))
+            writer.write(sent.read())
+            while True:
+                try:
+                    assert tls.read(100) == framed(b"12345678")
+                    break
+                except ssl.SSLWantReadError:
+                    received.write(await reader.read(1 << 16))
+        writer.close()

@@ -55,10 +55,10 @@ class Tls(Protocol):
 
 
 class TlsChannel:
-    """A socket with TLS. It costs no memory of OpenSSL before the client has sent something."""
+    """A socket with TLS. It costs no memory of OpenSSL before the client has sent the whole first record."""
 
     __slots__ = (
-        "_encrypted", "_failed", "_handshake_bytes", "_received", "_shared", "_socket", "_tls", "_unsent",
+        "_encrypted", "_failed", "_handshake_bytes", "_hello", "_received", "_shared", "_socket", "_tls", "_unsent",
         "_without_data", "fd", "is_established", "is_plain", "principal",
     )  # fmt: skip
 
@@ -76,6 +76,8 @@ class TlsChannel:
         self._handshake_bytes = 0
         self._without_data = 0
         """How many bytes have arrived since the last ones with data for the connection."""
+        self._hello = b""
+        """The beginning of the first record."""
         self._failed = False
 
     @property
@@ -94,7 +96,8 @@ class TlsChannel:
         """Go on with the handshake. Raise BlockingIOError if the client must send more, TlsFailed if it cannot be."""
         while True:
             self._receive_handshake()
-            assert self._tls is not None
+            if self._tls is None:
+                continue
             try:
                 self._tls.do_handshake()
                 self.principal = self._shared.principal_of(self._tls)
@@ -117,9 +120,13 @@ class TlsChannel:
         if not data:
             raise TlsFailed("TLS failed: the client closed, maybe because it does not trust this broker's certificate")
         if self._tls is None:
-            if data[0] != _HANDSHAKE_RECORD:
+            self._hello += data
+            if self._hello[0] != _HANDSHAKE_RECORD:
                 # No TLS alert: such a client could not read it. Clients explain a closed connection best.
                 raise TlsFailed(f"this listener requires TLS, but {_what_it_is(data)}: {_ADVICE}")
+            if not _is_record(self._hello):
+                return
+            data, self._hello = self._hello, b""
             self._tls = self._shared.context().wrap_bio(self._received, self._encrypted, server_side=True)
         self._handshake_bytes += len(data)
         self._received.write(data)
@@ -226,6 +233,12 @@ class TlsChannel:
             with contextlib.suppress(OSError):
                 self._send_encrypted()
         self._socket.close()
+
+
+def _is_record(start: bytes) -> bool:
+    """Whether the first record is complete, or longer than OpenSSL accepts."""
+    size = 5 + int.from_bytes(start[3:5], "big")
+    return len(start) >= 5 and (len(start) >= size or size > LONGEST_RECORD)
 
 
 _ADVICE = "set security.protocol of the client to SSL or SASL_SSL, or use another port"
