@@ -60,6 +60,11 @@ def load_key(
                 # Never None: Python would ask for a password on the terminal.
                 context.load_cert_chain(path, key_path, key_password or password or "")
         except (OSError, ssl.SSLError) as error:
+            if _has_no_key(key_path or path):
+                raise ConfigError(
+                    f"{name}: {key_path or path} has no private key. Write the key and then the certificates to one "
+                    "PEM file."
+                ) from None
             raise _unusable(name, path, error) from None
 
 
@@ -104,6 +109,15 @@ def _unusable(name: str, path: str, error: OSError) -> ConfigError:
             "password if it has a key."
         )
     return ConfigError(f"{name}: cannot read {path} ({error.strerror}).")
+
+
+def _has_no_key(path: str) -> bool:
+    """Whether a PEM file has only certificates. OpenSSL says nothing that helps then."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:  # explained by whoever asks
+        return False
+    return _PEM in content and b"PRIVATE KEY-----" not in content
 
 
 def _is_pkcs12(path: str, name: str) -> bool:

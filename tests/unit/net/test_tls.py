@@ -337,6 +337,14 @@ def test_wrong_settings_are_explained(broker: Path, values: dict[str, str], says
     assert says in str(caught.value)
 
 
+def test_a_store_without_a_key_is_explained(authority: Authority, tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    shutil.copy(authority.certificate, path)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location: .*ca\.pem has no private key\. Write the key"):
+        TlsListener(security(path))
+
+
 async def test_cipher_suites_have_javas_names(authority: Authority, broker: Path) -> None:
     suites = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
     async with serving(echo, TlsListener(security(broker, **{"ssl.cipher.suites": suites}))) as server:
