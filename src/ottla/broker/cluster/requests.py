@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TIMEOUT_MS: Millis = 30_000
 RETRY_SECONDS = 0.05
 POSITION_TIMEOUT_MS: Millis = 2_000
+#: More than the header and the other fields of an envelope need.
+ENVELOPE_BYTES = 1_000
 CONTROL, FORWARD, MARKERS, VERIFY = "control", "forward", "markers", "verify"
 
 
@@ -178,6 +180,12 @@ class Requests:
             "request_principal": encode_principal(call.principal),
             "client_host_address": encode_host(call.connection.client_host),
         }
+        # The controller would close the connection, on which the requests of other clients wait too.
+        if (
+            len(frame) + len(envelope["request_principal"]) + ENVELOPE_BYTES
+            > self._node.config.socket_request_max_bytes
+        ):
+            raise CloseConnection(f"a request of {len(frame)} bytes is too large to be forwarded to the controller")
         deadline = asyncio.get_running_loop().time() + TIMEOUT_MS / 1000
         while True:
             try:
