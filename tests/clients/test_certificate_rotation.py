@@ -79,6 +79,8 @@ def test_clients_keep_working_while_certificates_change(world: World) -> None:
 
         admin.alter_configs({broker: {LOCATION: None}})
         until(lambda: world.certificate == "second", "the location of the properties file is used again")
+        with pytest.raises(InvalidRequest, match=r"there is no file /no/such\.pem"):
+            admin.alter_configs({ConfigResource("broker", ""): {LOCATION: "/no/such.pem"}})  # for all brokers
     with ottla.Consumer(**world.access, auto_offset_reset="earliest", group_id="g") as consumer:
         consumer.subscribe(["orders"])
         found: list[bytes | None] = []

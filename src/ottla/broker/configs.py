@@ -94,16 +94,18 @@ async def _alter_broker(node: Node, name: str, change: Change, *, validate_only:
         own = metadata.broker_configs.get(node.id if broker_id is None else broker_id, {})
         config = node.config.with_dynamic(own, metadata.cluster_configs)
         configs = alter_broker(config, change, for_all_brokers=broker_id is None)
-        if broker_id == node.id:
-            _check_usable(node, configs)
+        if broker_id is None:
+            _check_usable(node, metadata.broker_configs.get(node.id, {}), configs)
+        elif broker_id == node.id:
+            _check_usable(node, configs, metadata.cluster_configs)
         if not validate_only:
             await node.controller.run(metadata.set_broker_configs, configs, broker_id=broker_id)
 
 
-def _check_usable(node: Node, configs: Mapping[str, str]) -> None:
+def _check_usable(node: Node, own: Mapping[str, str], of_cluster: Mapping[str, str]) -> None:
     """Raise InvalidRequest if this broker cannot read the files of new dynamic configs."""
     try:
-        node.check_config(node.config.with_dynamic(configs, node.metadata.cluster_configs))
+        node.check_config(node.config.with_dynamic(own, of_cluster))
     except errors.ConfigError as error:
         raise errors.InvalidRequest(str(error)) from None
 
