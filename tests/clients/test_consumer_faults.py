@@ -192,7 +192,7 @@ def test_a_broker_that_stays_away_is_logged_once_each_time(own_broker: Any, capl
     settings: dict[str, Any] = {"reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 5, "enable_auto_commit": False}
 
     def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name == "ottla.clients.cluster.pool"]
+        return [record.getMessage() for record in caplog.records if record.name == "ottla.clients.cluster.reports"]
 
     away = f"nothing listens at {servers}: check the address and that the broker is running; the client keeps trying"
     caplog.set_level("WARNING")
