@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: What is known of more clients than this is forgotten as soon as it does not matter any more.
 MOST_CLIENTS = 1_000
+#: Clients choose their ids. Those that begin with the same characters, as many as this, share a default quota.
+LONGEST_ID = 300
 #: Like Kafka, the size of a response counts, not only its records.
 RESPONSE_BYTES, PARTITION_BYTES = 20, 40
 #: From these versions on clients understand that a change is refused because of a quota. Others must only pause.
@@ -165,7 +167,7 @@ class Quotas:
         limit = self._table.limit(name, user, client_id or "")
         if limit is None:
             return None
-        key = (name, limit.user, limit.client_id)
+        key = (name, limit.user, limit.client_id[:LONGEST_ID])
         meter = self._meters.get(key)
         if meter is None:
             meter = self._meters[key] = Meter(*key, self._longest_changes if name == MUTATIONS else self._longest)

@@ -263,6 +263,15 @@ def test_refused_requests_of_brokers_count(pretender: Wire) -> None:
     assert any(each.throttle_time for each in answers)
 
 
+def test_long_client_ids_do_not_fill_memory_and_metrics(broker: ottla.Broker) -> None:
+    put(broker, {"request_percentage": 0.001}, client_id=None)
+    with Wire(broker.bootstrap_servers, client_id="x" * 30_000) as wire:
+        assert any(wire.call(ApiKey.METADATA, 12, {"topics": None}).throttle_time for _ in range(2))
+    quotas = broker._running().node.quotas
+    assert quotas is not None
+    assert max(len(meter.client_id) for meter in quotas.throttled()) == 300
+
+
 # ── request time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
