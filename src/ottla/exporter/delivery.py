@@ -84,7 +84,7 @@ class Outlet:
         with suppress(asyncio.CancelledError):
             await self._task
         if self._waiting:
-            logger.warning("%d events were not delivered to the %s", len(self._waiting), self.name)
+            logger.warning("events that were not delivered to the %s: %d", self.name, len(self._waiting))
 
     async def _run(self) -> None:
         pause = self._first_pause
