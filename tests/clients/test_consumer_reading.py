@@ -260,6 +260,23 @@ async def test_an_iteration_of_a_coroutine_does_so_too(bootstrap_servers: str, m
     assert seen == [*numbers(0, 8), b"98", b"99"]
 
 
+def test_a_record_whose_deserializer_failed_is_tried_again(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
+    topic = make_topic()
+    write(bootstrap_servers, topic, [b"1"])
+    failures = [OSError("the registry is away")]
+
+    def deserialize(data: bytes) -> bytes:
+        if failures:
+            raise failures.pop()
+        return data
+
+    consumer = make(value_deserializer=deserialize)
+    consumer.assign(partitions(topic, 1))
+    with pytest.raises(DeserializationError, match="poll again to try it again, or seek to 1 to skip it"):
+        consumer.poll(10)
+    assert [record.value for record in consumer.poll(10)] == [b"1"]
+
+
 def test_deserializers_and_interceptors(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
     topic = make_topic()
     (key,) = partitions(topic, 1)

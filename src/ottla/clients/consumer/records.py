@@ -70,7 +70,8 @@ class Finisher:
                     return number
                 raise DeserializationError(
                     f"the record at offset {record.offset} of partition {record.topic}-{record.partition} cannot be "
-                    f"deserialized ({type(error).__name__}: {error}): seek to {record.offset + 1} to skip it",
+                    f"deserialized ({type(error).__name__}: {error}): poll again to try it again, or seek to "
+                    f"{record.offset + 1} to skip it",
                     record,
                 ) from error
             record.key, record.value = key, value
