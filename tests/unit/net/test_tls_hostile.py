@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 from cryptography.x509.oid import NameOID
-from tests.unit.net.test_tls import Client, echo, refused, security, serving, trusted
+from tests.unit.net.test_tls import Client, echo, framed, refused, security, serving, trusted
 
 from authorities import Authority
 from ottla.errors import ConfigError
@@ -87,6 +87,27 @@ async def test_a_client_that_only_changes_keys_stops_nobody(
         hostile.close()
         await other.close()
     assert "the client sends records without data" in caplog.text
+
+
+async def test_a_chain_of_certificates_may_be_longer_than_the_buffer_of_a_socket(
+    authority: Authority, tmp_path: Path
+) -> None:
+    path = tmp_path / "keystore.pem"
+    shutil.copy(authority.sign("broker"), path)
+    key, begin, certificate = path.read_text().partition("-----BEGIN CERTIFICATE")
+    path.write_text(key + (begin + certificate) * 60)
+
+    def ask(port: int) -> bytes:
+        with socket.socket() as plain:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            plain.settimeout(10)
+            plain.connect(("127.0.0.1", port))
+            with trusted(authority).wrap_socket(plain, server_hostname="localhost") as client:
+                client.sendall(framed(b"12345678"))
+                return client.recv(12)
+
+    async with serving(echo, TlsListener(security(path)), send_buffer=2048) as server:
+        assert await asyncio.to_thread(ask, server.port) == framed(b"12345678")
 
 
 async def test_refused_clients_do_not_use_up_all_files(

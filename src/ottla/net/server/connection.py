@@ -217,6 +217,7 @@ class Connection:
             self.channel.shake_hands()
         except (BlockingIOError, InterruptedError):
             self._server.readers.add(self)
+            self._flush_handshake()
             return
         except OSError as error:
             self._server.failed_handshakes += 1
@@ -230,7 +231,19 @@ class Connection:
         if self.handler == self._server.handler:
             self.known_by = math.inf
         self._server.readers.add(self)
+        self._flush_handshake()
         self._read_on()
+
+    def _flush_handshake(self) -> None:
+        """Send the rest of a message of the handshake. Long chains of certificates may not fit into the socket."""
+        try:
+            self.channel.flush()
+        except BlockingIOError:
+            self._loop.add_writer(self.fd, self._flush_handshake)
+        except OSError as error:
+            self.close(f"sending failed: {error}", expected=True)
+        else:
+            self._loop.remove_writer(self.fd)
 
     def receiving_ended(self, problem: str = "") -> None:
         """Close the connection after the client has closed it, or because it is broken."""
