@@ -63,12 +63,13 @@ def values(broker: ottla.Broker, topic: str) -> list[bytes | None]:
         return [record.value for record in consumer.poll(10)]
 
 
-@pytest.mark.parametrize("tls", [False, True, "mutual"])
-@pytest.mark.parametrize("users", [None, USERS], ids=["nobody", "users"])
+@pytest.mark.parametrize(
+    ("tls", "users", "user"), [(True, None, None), ("mutual", None, "bob"), (False, USERS, "bob"), (True, USERS, "bob")]
+)
 @pytest.mark.parametrize("name", SENDERS)
-def test_the_settings_of_every_library(name: str, users: dict[str, str] | None, tls: Any) -> None:
+def test_the_settings_of_every_library(name: str, tls: Any, users: dict[str, str] | None, user: str | None) -> None:
     with ottla.Broker(tls=tls, users=users) as broker:
-        SENDERS[name](broker.client_config("bob" if users or tls == "mutual" else None, name), "orders")
+        SENDERS[name](broker.client_config(user, name), "orders")
         assert values(broker, "orders") == [b"1"]
 
 

@@ -93,8 +93,11 @@ def by_kafka_python(access: Access, topic: str) -> int:
             producer.send(topic, VALUE).get(SECONDS)
     finally:
         producer.close(0)
-    consumer = KafkaConsumer(topic, **security, auto_offset_reset="earliest", group_id=topic)
+    consumer = KafkaConsumer(**security, auto_offset_reset="earliest", group_id=topic)
     try:
+        # A leader without the metadata of the topic would assign nothing to itself.
+        until(lambda: consumer.partitions_for_topic(topic), "the consumer knows the topic")
+        consumer.subscribe([topic])
         return _count(lambda: [each for batch in consumer.poll(100).values() for each in batch])
     finally:
         consumer.close()

@@ -18,17 +18,9 @@ from ottla.protocol.apis import ApiKey
 from ottla.security.acls import AclBinding, Operation, ResourceType
 from ottla.security.authorizer import Acls, Authorizer
 from unit.broker.sasl_wire import SaslBroker, log_in, sasl_broker
+from unit.broker.test_every_version import TOKENS as REQUESTS
 from unit.broker.wire import Wire
 
-HMAC = {"hmac": b"x"}
-REQUESTS: dict[ApiKey, dict[str, Any]] = {
-    ApiKey.CREATE_DELEGATION_TOKEN: {
-        "owner_principal_type": None, "owner_principal_name": None, "renewers": [], "max_lifetime": -1,
-    },
-    ApiKey.RENEW_DELEGATION_TOKEN: HMAC | {"renew_period": 1},
-    ApiKey.EXPIRE_DELEGATION_TOKEN: HMAC | {"expiry_time_period": 1},
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: {"owners": None},
-}  # fmt: skip
 #: As Kafka 4.2 advertises them.
 VERSIONS = {
     ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),

@@ -9,7 +9,13 @@ import pytest
 
 import ottla
 from ottla.broker.handlers import HANDLERS
-from ottla.errors import BrokerIdNotRegistered, IllegalSaslState, LogDirNotFound, SecurityDisabled
+from ottla.errors import (
+    BrokerIdNotRegistered,
+    DelegationTokenRequestNotAllowed,
+    IllegalSaslState,
+    LogDirNotFound,
+    SecurityDisabled,
+)
 from ottla.protocol.apis import ApiKey
 from unit.broker.wire import Wire, batch, fetch_request
 
@@ -24,6 +30,15 @@ TRANSACTIONS = {
     ApiKey.TXN_OFFSET_COMMIT, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS,
 }  # fmt: skip
 #: The right answers to requests that do not fit the only broker, or its listener without SASL.
+#: Requests for delegation tokens, which need a login.
+TOKENS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.CREATE_DELEGATION_TOKEN: {
+        "owner_principal_type": None, "owner_principal_name": None, "renewers": [], "max_lifetime": -1,
+    },
+    ApiKey.RENEW_DELEGATION_TOKEN: {"hmac": b"x", "renew_period": 1},
+    ApiKey.EXPIRE_DELEGATION_TOKEN: {"hmac": b"x", "expiry_time_period": 1},
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {"owners": None},
+}  # fmt: skip
 EXPECTED = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: LogDirNotFound.code,
     ApiKey.UNREGISTER_BROKER: BrokerIdNotRegistered.code,
@@ -32,6 +47,7 @@ EXPECTED = {
     ApiKey.CREATE_ACLS: SecurityDisabled.code,
     ApiKey.DESCRIBE_ACLS: SecurityDisabled.code,
     ApiKey.DELETE_ACLS: SecurityDisabled.code,
+    **dict.fromkeys(TOKENS, DelegationTokenRequestNotAllowed.code),
 }
 IDS = [f"{HANDLERS[key].name}-v{version}" for key, version in SERVED]
 
@@ -149,6 +165,7 @@ def group_requests(topic_id: UUID) -> dict[int, dict[str, Any]]:
         ApiKey.OFFSET_DELETE: {
             "group_id": "readers", "topics": [{"name": "orders", "partitions": [{"partition_index": 1}]}],
         },
+        **TOKENS,
     }  # fmt: skip
 
 
