@@ -463,7 +463,7 @@ def test_a_closed_producer_tells_what_it_did_not_wait_for(
         producer.close(0)
     with pytest.raises(ProducerClosed, match=r"^the producer was closed before the record was acknowledged.*flush\(\)"):
         futures[0].result()
-    assert [record.message for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records] == [
         "the producer was closed before 3 record(s) were acknowledged: they may not be written"
     ]
 

@@ -69,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _caught(argv: Sequence[str] | None) -> int:
-    # The commands print their errors themselves.
-    logging.getLogger("ottla.clients.cluster.reports").addFilter(_is_no_error)
+    rejections = logging.getLogger("ottla.clients.cluster.reports")
+    rejections.addFilter(_is_no_error)  # The commands print their errors themselves.
     try:
         return _run(argv)
     except BrokenPipeError:
@@ -85,6 +85,8 @@ def _caught(argv: Sequence[str] | None) -> int:
         return _fail(_describe(error), FAILED)
     except Exception as error:
         return _fail_unexpectedly(error)
+    finally:
+        rejections.removeFilter(_is_no_error)
 
 
 def _run(argv: Sequence[str] | None) -> int:

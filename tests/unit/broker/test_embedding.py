@@ -208,7 +208,7 @@ def test_files_of_unknown_topics_are_set_aside_and_told(tmp_path: Path, caplog: 
     (tmp_path / "metadata.journal").unlink()
     with caplog.at_level(logging.WARNING), ottla.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
         assert wire.call(3, 9, {"topics": None}).topics == []
-    assert any("orders-0 belongs to no known topic" in record.message for record in caplog.records)
+    assert any("orders-0 belongs to no known topic" in record.getMessage() for record in caplog.records)
     assert [path.name for path in tmp_path.glob("orders-0.*-stray")]
 
 

@@ -249,7 +249,7 @@ async def test_a_frame_of_an_impossible_size_closes_only_its_connection(
         assert await receive(other_reader) == b"still here"
         writer.close()
         other_writer.close()
-    assert [f"a request of {size} bytes" in record.message for record in caplog.records] == [True]
+    assert [f"a request of {size} bytes" in record.getMessage() for record in caplog.records] == [True]
 
 
 async def test_a_declared_size_takes_no_memory_before_the_bytes_are_there() -> None:
