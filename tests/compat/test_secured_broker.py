@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 
 import ottla
 from ottla.errors import ConfigError
+from ottla.net.client.connection import CLOSE_TIMEOUT_MS
 
 USERS = {"alice": "secret of alice", "bob": "secret, of; \"bob'"}
 
@@ -104,6 +106,17 @@ def test_a_client_without_the_authority_or_with_a_wrong_password_is_refused() ->
             send_ottla(good | {"sasl.password": "another"}, "orders")
         with pytest.raises(ottla.errors.OttlaError, match="certificate"):
             send_ottla({name: value for name, value in good.items() if "truststore" not in name}, "orders")
+
+
+def test_a_consumer_does_not_wait_for_its_last_fetch_when_it_closes() -> None:
+    with ottla.Broker(tls=True) as broker:
+        with ottla.Admin(broker.client_config()) as admin:
+            admin.create_topics(["orders"])
+        with ottla.Consumer(broker.client_config(), fetch_max_wait_ms=60_000) as consumer:
+            consumer.assign([ottla.TopicPartition("orders", 0)])
+            assert consumer.poll(0.2) == []
+            started = time.monotonic()
+        assert time.monotonic() - started < CLOSE_TIMEOUT_MS / 2000
 
 
 def test_each_run_has_its_own_authority() -> None:

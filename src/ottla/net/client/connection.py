@@ -239,12 +239,17 @@ class Connection:
     async def close(self) -> None:
         """Close after everything written was sent: this matters for requests without a response."""
         transport = self._transport
-        if transport is not None and self._failure is None:
+        if transport is not None and self._failure is None and not self._is_awaited_over_tls():
             transport.close()
             await asyncio.wait([self._lost], timeout=CLOSE_TIMEOUT_MS / 1000)
         self._fail(Disconnected(f"the connection to {self.address} was closed"))
         if transport is not None:
             await self._lost
+
+    def _is_awaited_over_tls(self) -> bool:
+        """Whether the broker is busy with a request: it would answer the end of TLS only after it, as of a long poll."""
+        assert self._transport is not None
+        return bool(self._in_flight) and self._transport.get_extra_info("ssl_object") is not None
 
     # Open the connection.
 
