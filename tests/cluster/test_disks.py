@@ -69,7 +69,7 @@ def in_sync(admin: ottla.Admin, broker_id: int) -> set[int]:
     return {each.partition for each in partitions if broker_id in {node.id for node in each.isr}}
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("number", [pytest.param(0, id="first", marks=pytest.mark.long), pytest.param(1, id="second")])
 @pytest.mark.timeout(180)
 def test_a_broker_starts_without_a_disk_that_it_cannot_open(number: int, tmp_path: Path) -> None:
     with Cluster(3, tmp_path, isolation=False) as cluster:

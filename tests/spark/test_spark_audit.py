@@ -123,6 +123,7 @@ def test_what_is_planted_in_a_table_is_found(
 ID = "get_json_object(cast(value as string), '$.id')"
 
 
+@pytest.mark.long  # test_spark_pipeline_audit has the short form.
 def test_a_pipeline_with_dedupe_dead_letters_and_more_to_come(topics: Topics, tmp_path: Path) -> None:
     """Audit a query by its checkpoint; some records are repeated, one is broken, some arrive later."""
     source, letters = topics.make(2), topics.make()

@@ -247,7 +247,7 @@ class Connection:
             await self._lost
 
     def _is_awaited_over_tls(self) -> bool:
-        """Whether the broker is busy with a request: it would answer the end of TLS only after it, as of a long poll."""
+        """Whether the broker is busy with a request, such as a long poll: it answers the end of TLS only after it."""
         assert self._transport is not None
         return bool(self._in_flight) and self._transport.get_extra_info("ssl_object") is not None
 
