@@ -71,7 +71,7 @@ def status(cluster: Cluster, capsys: pytest.CaptureFixture[str], *arguments: str
     return found
 
 
-@pytest.mark.parametrize("fault", ["kill", "stop", "pause", "isolate"])
+@pytest.mark.parametrize("fault", ["kill", "stop", pytest.param("pause", marks=pytest.mark.long), "isolate"])
 def test_another_broker_takes_over(cluster: Cluster, topic: str, fault: str) -> None:
     with Producer(bootstrap_servers=cluster.bootstrap_servers, acks="all", **IMPATIENT) as producer:
         producer.send(topic, b"before").get(30)

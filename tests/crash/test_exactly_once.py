@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.crash.broker_process import ROOT
 
-ROUNDS = 3
+ROUNDS = 2
 SECONDS = 170
 
 

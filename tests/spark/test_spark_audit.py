@@ -94,6 +94,7 @@ def command(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     return lambda *arguments: cli.main(["audit", *map(str, arguments)])
 
 
+@pytest.mark.long  # test_spark_pipeline_audit has the short form.
 def test_what_is_planted_in_a_table_is_found(
     topics: Topics, planted: tuple[str, str], command: Callable[..., int], tmp_path: Path, capsys: Any
 ) -> None:

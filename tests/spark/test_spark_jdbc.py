@@ -48,6 +48,7 @@ def failure(declared: Pipeline, spark: SparkSession) -> str:
     return cause_of(caught.value)
 
 
+@pytest.mark.long  # tests/unit/spark/pipelines/test_upserts.py has the short form.
 def test_the_newest_row_of_each_key_is_stored(
     topics: Topics, spark: SparkSession, tmp_path: Path, derby: dict[str, Any]
 ) -> None:

@@ -218,6 +218,7 @@ sql = "SELECT id, at FROM unique WHERE id % 2 = 0"
 """
 
 
+@pytest.mark.long
 def test_broken_records_pass_a_shared_dedupe(declared: Declared, topics: Topics) -> None:
     """They are not repeats of each other, never too late, and do not move the watermark."""
     sinks = (TABLE + OUT).replace('"orders"', '"unique"', 1).replace('"orders"', '"even"', 1)
