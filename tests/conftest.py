@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import inspect
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
         runner.run(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Undo what a command that ran in this process did to logging: its stream is closed after the test."""
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler:
+            root.removeHandler(handler)
+    for name in ("ottla", "ottla.clients"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)
