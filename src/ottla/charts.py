@@ -1,4 +1,4 @@
-"""Charts over time as SVG: bars of counts, and lines of values. No I/O.
+"""Charts over time as SVG: bars of counts, and lines of values. No I/O. Bands of owners are in `band_charts`.
 
 A chart needs only a browser: it follows the light or dark color scheme, and shows numbers on mouse hover. Give a new
 series its two colors in `_COLOURS`.
@@ -29,7 +29,7 @@ _COLOURS = {
     "out_of_order": ("#1b8a80", "#3fc4b8"),
     "late": ("#d46a1f", "#f0934e"),
 }
-_LINES = (
+LINES = (
     ("#3b7dd8", "#5b9cf0"),
     ("#d46a1f", "#f0934e"),
     ("#1b8a80", "#3fc4b8"),
@@ -45,6 +45,8 @@ text{{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-s
 .soft{{fill:{soft}}} .grid{{stroke:{grid};stroke-width:1}} .axis{{stroke:{soft};stroke-width:1}}
 .outline{{fill:none;stroke:{ink};stroke-width:1.5}} .line{{fill:none;stroke-width:1.8;stroke-linejoin:round}}
 .hit{{fill:transparent}} .hit:hover{{fill:{ink};fill-opacity:.07}}
+.band{{stroke:{paper};stroke-width:1}} .stop{{fill:{ink};fill-opacity:.25}} .nobody{{fill:{grid}}}
+.mark{{fill:{bad}}} .rule{{stroke:{bad};stroke-width:1;stroke-dasharray:2 3;fill:none}}
 """
 LIGHT = {
     "ink": "#1f2430",
@@ -121,12 +123,12 @@ def bar_chart(
 
     One lost record among a million would be invisible on a shared scale.
     """
-    picture = _Picture(title, subtitle, is_good, height=470)
+    picture = Picture(title, subtitle, is_good, height=470)
     picture.legend([(one.name, one.label) for one in (*stacked, *findings)], outline.label)
     if not starts:
         picture.text(WIDTH / 2, 240, "there are no records", "soft", "middle")
         return picture.done()
-    axis = _TimeAxis(min(starts), max(starts) + width_ms)
+    axis = TimeAxis(min(starts), max(starts) + width_ms)
     top = _Panel(picture, axis, 112, 308, max(*outline.values, *_sums(stacked), 1), "records")
     top.frame()
     top.bars(starts, width_ms, stacked)
@@ -147,12 +149,12 @@ def _sums(series: Sequence[Series]) -> list[int]:
 
 
 def _hits(
-    picture: _Picture, axis: _TimeAxis, starts: Sequence[Millis], width_ms: Millis, series: Sequence[Series]
+    picture: Picture, axis: TimeAxis, starts: Sequence[Millis], width_ms: Millis, series: Sequence[Series]
 ) -> None:
     """Invisible columns that show their numbers on mouse hover."""
     for index, start in enumerate(starts):
         numbers = [f"{one.label}: {one.values[index]:,}" for one in series if one.values[index]]
-        text = escape("\n".join([_moment(start), *numbers]))
+        text = escape("\n".join([moment(start), *numbers]))
         left, right = axis.x(start), axis.x(start + width_ms)
         picture.add(
             f'<rect class="hit" x="{left:.1f}" y="112" width="{right - left:.1f}" height="310">'
@@ -165,19 +167,19 @@ def _hits(
 
 def line_chart(*, title: str, subtitle: str, lines: Sequence[Line], unit: str) -> str:
     """Step lines; with many lines, colors repeat."""
-    picture = _Picture(title, subtitle, None, height=400)
-    picture.legend([(f"l{index % len(_LINES)}", one.label) for index, one in enumerate(lines)], None)
+    picture = Picture(title, subtitle, None, height=400)
+    picture.legend([(f"l{index % len(LINES)}", one.label) for index, one in enumerate(lines)], None)
     points = [point for one in lines for point in one.points]
     if not points:
         picture.text(WIDTH / 2, 220, "there is nothing to show", "soft", "middle")
         return picture.done()
     first, last = min(at for at, _ in points), max(at for at, _ in points)
-    axis = _TimeAxis(first, max(last, first + 100))
+    axis = TimeAxis(first, max(last, first + 100))
     top = 112 + 20 * (picture.legend_rows - 1)
     panel = _Panel(picture, axis, top, 352, max(*(value for _, value in points), 1), unit)
     panel.frame()
     for index, one in enumerate(lines):
-        panel.line(one, f"l{index % len(_LINES)}", last)
+        panel.line(one, f"l{index % len(LINES)}", last)
     axis.draw(picture, 352, ticks_from=top)
     return picture.done()
 
@@ -185,7 +187,7 @@ def line_chart(*, title: str, subtitle: str, lines: Sequence[Line], unit: str) -
 # ── the parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Picture:
+class Picture:
     """The drawing: title, legend, and added parts."""
 
     def __init__(self, title: str, subtitle: str, is_good: bool | None, *, height: int) -> None:
@@ -200,8 +202,11 @@ class _Picture:
     def add(self, part: str) -> None:
         self._parts.append(part)
 
-    def text(self, x: float, y: float, text: str, style: str = "", anchor: str = "start") -> None:
-        self.add(f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
+    def text(
+        self, x: float, y: float, text: str, style: str = "", anchor: str = "start", *, hover: str | None = None
+    ) -> None:
+        title = f"<title>{escape(hover)}</title>" if hover is not None else ""
+        self.add(f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}{title}</text>')
 
     def legend(self, items: Iterable[tuple[str, str]], outline: str | None) -> None:
         x, y = float(LEFT), 84.0
@@ -231,12 +236,12 @@ def _rules(scheme: dict[str, str], index: int) -> str:
     bars = "".join(f".{name}{{fill:{colours[index]}}}" for name, colours in _COLOURS.items())
     lines = "".join(
         f".l{number}{{fill:{colours[index]}}}.line.l{number}{{fill:none;stroke:{colours[index]}}}"
-        for number, colours in enumerate(_LINES)
+        for number, colours in enumerate(LINES)
     )
     return f"{_STYLE.format(**scheme)}{bars}\n{lines}\n"
 
 
-class _TimeAxis:
+class TimeAxis:
     """The horizontal axis."""
 
     def __init__(self, first: Millis, last: Millis) -> None:
@@ -248,7 +253,7 @@ class _TimeAxis:
     def x(self, at: Millis) -> float:
         return LEFT + (WIDTH - RIGHT - LEFT) * (at - self._first) / (self._last - self._first)
 
-    def draw(self, picture: _Picture, y: float, *, ticks_from: float) -> None:
+    def draw(self, picture: Picture, y: float, *, ticks_from: float) -> None:
         picture.add(f'<path class="axis" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         tick = -(-self._first // self._step) * self._step
         while tick <= self._last:
@@ -256,7 +261,10 @@ class _TimeAxis:
             picture.add(f'<path class="axis" d="M{x:.1f} {y:.1f}v5"/>')
             picture.text(x, y + 19, self._label(tick), "soft", "middle")
             tick += self._step
-        picture.text(WIDTH - RIGHT, y + 38, f"from {_moment(self._first)} to {_moment(self._last)} UTC", "soft", "end")
+        # Times since the start of something, not dates.
+        is_relative = self._last < 365 * _DAY
+        told = "time since the start" if is_relative else f"from {moment(self._first)} to {moment(self._last)} UTC"
+        picture.text(WIDTH - RIGHT, y + 38, told, "soft", "end")
 
     def _label(self, at: Millis) -> str:
         moment = _utc(at)
@@ -270,9 +278,7 @@ class _TimeAxis:
 class _Panel:
     """Bars or lines between two heights, on a scale from 0."""
 
-    def __init__(
-        self, picture: _Picture, axis: _TimeAxis, top: float, bottom: float, largest: float, label: str
-    ) -> None:
+    def __init__(self, picture: Picture, axis: TimeAxis, top: float, bottom: float, largest: float, label: str) -> None:
         self._picture, self._axis, self._top, self._bottom, self._label = picture, axis, top, bottom, label
         self._step = _value_step(largest, 5 if bottom - top > 120 else 2)
         self._most = math.ceil(largest / self._step) * self._step
@@ -348,7 +354,7 @@ def _utc(at: Millis) -> datetime:
     return datetime.fromtimestamp(at / 1000, tz=UTC)
 
 
-def _moment(at: Millis) -> str:
+def moment(at: Millis) -> str:
     moment = _utc(at)
     tenths = moment.microsecond // 100_000
     return f"{moment:%Y-%m-%d %H:%M:%S}" + (f".{tenths}" if tenths else "")

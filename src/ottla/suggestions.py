@@ -25,3 +25,13 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """
     near = nearest(name, names)
     return "" if near is None else f" Did you mean {near}?"
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """A hint for the error about an unknown name; empty if no known name is similar.
+
+    >>> hint("ordres", ["orders", "users"])
+    "; did you mean 'orders'?"
+    """
+    near = nearest(name, names)
+    return f"; did you mean {near!r}?" if near else ""

@@ -9,7 +9,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
-from ottla.cli import jsonlines
 from ottla.cli.lines import LineFormat
 from ottla.cli.options import (
     UsageError,
@@ -24,11 +23,12 @@ from ottla.cli.options import (
 from ottla.cli.session import check_partition, existing_topic
 from ottla.cli.session import run as run_coroutine
 from ottla.cli.terminal import note, plural
-from ottla.cli.times import parse_time
+from ottla.clients import jsonlines
 from ottla.clients.cluster.metadata import TopicInfo
 from ottla.clients.consumer.asynchronous import AsyncConsumer
 from ottla.consuming.values import ConsumerRecord, ConsumerRecords
 from ottla.errors import OffsetOutOfRange
+from ottla.times import parse_time
 from ottla.types import Millis, TopicPartition
 
 Format = Callable[[ConsumerRecord], bytes]

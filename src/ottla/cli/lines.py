@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla.cli.jsonlines import BadLine, NewRecord
+from ottla.clients.jsonlines import BadLine, NewRecord
 from ottla.records import Headers, Record
 from ottla.records.consumed import ConsumerRecord
 

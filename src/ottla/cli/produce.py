@@ -10,8 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.cli import jsonlines, stdin
-from ottla.cli.jsonlines import BadLine, NewRecord
+from ottla.cli import stdin
 from ottla.cli.lines import LineFormat
 from ottla.cli.options import (
     UsageError,
@@ -24,7 +23,9 @@ from ottla.cli.options import (
 from ottla.cli.session import check_partition
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import Progress, megabytes, note, plural
+from ottla.clients import jsonlines
 from ottla.clients.cluster.metadata import TopicInfo
+from ottla.clients.jsonlines import BadLine, NewRecord
 from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.errors import InvalidPartitions, OttlaError, UnknownTopicOrPartition
 from ottla.producing.values import RecordMetadata

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 
-from ottla.cli.jsonlines import BadLine
+from ottla.clients.jsonlines import BadLine
 
 CHUNK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from ottla.wording import plural as plural
+
 PROGRESS_SECONDS = 0.2
 
 
@@ -48,14 +50,6 @@ def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> s
 
 def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def plural(count: int, noun: str) -> str:
-    """
-    >>> plural(1, "partition"), plural(1200, "record")
-    ('1 partition', '1,200 records')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def megabytes(size: float) -> str:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.cli import stdin
-from ottla.cli.jsonlines import BadLine, format_record, parse_record
 from ottla.cli.lines import LineFormat
 from ottla.cli.options import separator
+from ottla.clients.jsonlines import BadLine, format_record, parse_record
 from ottla.records import Record
 from ottla.types import TopicPartition
 

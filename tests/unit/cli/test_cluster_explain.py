@@ -9,10 +9,10 @@ import pytest
 from tests.unit.cli.cli_results import Ottla
 
 from ottla.cli.cluster.explain import explained
-from ottla.cli.times import clock_time
 from ottla.clients.admin.values import PartitionDescription
 from ottla.clients.cluster.metadata import Node
 from ottla.metadata.history import Change
+from ottla.times import clock_time
 from ottla.types import TopicPartition
 
 NOW = 1_700_000_100_000

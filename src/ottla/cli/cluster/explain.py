@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from ottla.cli.session import check_partition, existing_topic
 from ottla.cli.terminal import print_json, printable, table
-from ottla.cli.times import clock_time, duration
 from ottla.cli.topics.describe import ids, listed, partition_json
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.partition_history import read_changes
@@ -18,6 +17,7 @@ from ottla.clients.admin.values import PartitionDescription
 from ottla.errors import OttlaError
 from ottla.metadata.history import Absence, Change, Reign, absences, reigns
 from ottla.metadata.values import NO_LEADER
+from ottla.times import clock_time, duration
 from ottla.types import Millis, TopicPartition
 
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")

@@ -1,4 +1,4 @@
-"""``ottla groups list|describe|lag|members|configs|reset-offsets|delete|delete-offsets|explain|plan``.
+"""``ottla groups list|describe|lag|members|configs|reset-offsets|delete|delete-offsets|remove-members|explain|plan``.
 
 This module has `list` and the deletions. Every other action has its own module.
 """
@@ -10,13 +10,15 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from ottla.cli.groups import configs, describe, explain, lag, plan, reset
-from ottla.cli.groups.common import active_group, add_topic_option, chosen_partitions, existing_groups, missing_group
+from ottla.cli.groups.common import add_topic_option, chosen_partitions
 from ottla.cli.options import add_filter
 from ottla.cli.session import add_action
 from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin.asynchronous import AsyncAdmin
-from ottla.clients.admin.groups import GroupDescription, ListedGroup
+from ottla.clients.admin.groups import CLASSIC, GroupDescription, ListedGroup, MemberToRemove
 from ottla.errors import GroupIdNotFound, GroupSubscribedToTopic, KafkaError, NonEmptyGroup, OttlaError
+from ottla.groups.lookup import active_group, existing_groups, missing_group
+from ottla.suggestions import hint
 from ottla.types import TopicPartition
 
 STATES = (
@@ -46,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _configure_delete_offsets(
         add_action(actions, "delete-offsets", delete_group_offsets, "delete the offsets of a group for topics")
     )
+    _configure_remove(add_action(actions, "remove-members", remove_members, "remove members from a classic group"))
     explain.configure(add_action(actions, "explain", explain.explain, "explain why a group rebalanced, as a timeline"))
     plan.configure(
         add_action(actions, "plan", plan.show_plan, "show what an assignor would move, without changing anything")
@@ -128,6 +131,36 @@ def _tell_deleted(args: Namespace, errors: Mapping[str, KafkaError | None], expl
     for group, status in statuses.items():
         if status != "failed":
             print(f"deleted group {group}" if status == "deleted" else f"group {group} does not exist")
+
+
+# remove-members
+
+
+def _configure_remove(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("members", nargs="+", metavar="MEMBER", help="a member id, or a group.instance.id")
+
+
+async def remove_members(admin: AsyncAdmin, args: Namespace) -> int:
+    """Remove members. One that still runs joins again."""
+    (group,) = await existing_groups(admin, [args.group])
+    if group.type != CLASSIC:
+        raise OttlaError(f"group {args.group!r} has the consumer protocol: stop its consumers instead")
+    known = {name for one in group.members for name in (one.member_id, one.instance_id) if name}
+    for name in args.members:
+        if name not in known:
+            near = hint(name, known) or f"; `ottla groups members {args.group}` lists them"
+            raise OttlaError(f"group {args.group!r} has no member {name!r}{near}")
+    instances = {one.instance_id for one in group.members if one.instance_id}
+    wanted = [
+        MemberToRemove(name if name in instances else None, "" if name in instances else name) for name in args.members
+    ]
+    await admin.remove_members(args.group, wanted)
+    if args.json:
+        print_json([{"group": args.group, "member": name, "status": "removed"} for name in args.members])
+    else:
+        print(f"removed {plural(len(wanted), 'member')} from group {args.group}")
+    return 0
 
 
 # delete-offsets

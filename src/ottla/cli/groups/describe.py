@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ottla.cli.groups.common import committed_by, existing_groups
 from ottla.cli.options import UsageError
 from ottla.cli.terminal import note, print_json, table
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.groups import CONSUMER, EMPTY, GroupDescription, GroupMember
-from ottla.clients.admin.lag import LOOKS, ROUNDS, log_bounds, measure
-from ottla.consuming.values import OffsetAndMetadata
-from ottla.monitoring.lag import Lags
-from ottla.runtime.clock import SystemClock
+from ottla.groups.lookup import existing_groups
+from ottla.groups.offsets import OffsetRow, format_partitions, offset_rows, shown_seconds
 from ottla.types import TopicPartition
 
 _EPILOG = """\
@@ -42,32 +37,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def configure_members(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP")
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRow:
-    """A partition with a committed offset, or one that is assigned to a member."""
-
-    key: TopicPartition
-    committed: OffsetAndMetadata | None
-    end_offset: int | None
-    owner: GroupMember | None
-    start_offset: int | None = None
-    lag_seconds: float | None = None
-    """The age of the oldest record that the group has not read; 0 if it has read all."""
-
-    @property
-    def lost(self) -> int | None:
-        """Records that were deleted before the group read them."""
-        if self.committed is None or self.start_offset is None:
-            return None
-        return max(self.start_offset - self.committed.offset, 0)
-
-    @property
-    def lag(self) -> int | None:
-        if self.committed is None or self.end_offset is None:
-            return None
-        return self.end_offset - self.committed.offset
 
 
 async def describe(admin: AsyncAdmin, args: Namespace) -> int:
@@ -106,37 +75,6 @@ async def group_names(admin: AsyncAdmin, args: Namespace) -> list[str]:
 # offsets
 
 
-async def offset_rows(admin: AsyncAdmin, groups: Sequence[GroupDescription]) -> dict[str, list[OffsetRow]]:
-    """The partitions of each group, with their lag."""
-    committed = await committed_by(admin, [group.group_id for group in groups])
-    owners = {group.group_id: _owners(group) for group in groups}
-    keys = {group: sorted(offsets.keys() | owners[group].keys()) for group, offsets in committed.items()}
-    wanted = {key for some in keys.values() for key in some}
-    await admin.cluster.refresh({key.topic for key in wanted})
-    bounds = await log_bounds(admin.cluster, sorted(wanted))
-    positions: dict[TopicPartition, list[int]] = {}
-    for offsets in committed.values():
-        for key, one in offsets.items():
-            if key in bounds:
-                positions.setdefault(key, []).append(one.offset)
-    lags, clock = Lags(), SystemClock()
-    await measure(admin.cluster, lags, positions, bounds, rounds=ROUNDS, looks=LOOKS, now=clock.now)
-
-    def row(key: TopicPartition, one: OffsetAndMetadata | None, owner: GroupMember | None) -> OffsetRow:
-        start, end = bounds.get(key, (None, None))
-        seconds = None if one is None else lags.seconds(key, one.offset, now=clock.now())
-        return OffsetRow(key, one, end, owner, start, seconds)
-
-    return {
-        group: [row(key, committed[group].get(key), owners[group].get(key)) for key in some]
-        for group, some in keys.items()
-    }
-
-
-def _owners(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
-    return {key: member for member in group.members for key in member.assignment}
-
-
 def _print_offsets(groups: Sequence[GroupDescription], rows: Mapping[str, list[OffsetRow]], verbose: bool) -> None:
     _note_states(groups)
     epoch = ["LEADER-EPOCH"] if verbose else []
@@ -151,16 +89,6 @@ def _offset_line(group: str, row: OffsetRow, verbose: bool) -> list[object]:
     seconds = shown_seconds(row.lag_seconds)
     owner = [row.owner.member_id, row.owner.host, row.owner.client_id] if row.owner else [None] * 3
     return [group, row.key.topic, row.key.partition, *epoch, offset, row.end_offset, row.lag, *owner, seconds]
-
-
-def shown_seconds(seconds: float | None) -> str | None:
-    """
-    >>> shown_seconds(0.0), shown_seconds(0.2345), shown_seconds(3600.5), shown_seconds(None)
-    ('0', '0.2', '3600', None)
-    """
-    if seconds is None:
-        return None
-    return f"{seconds:.1f}" if 0 < seconds < 10 else f"{int(seconds)}"
 
 
 def _note_states(groups: Sequence[GroupDescription]) -> None:
@@ -198,16 +126,6 @@ def _member_line(
     elif verbose:
         line.append(assignment)
     return line
-
-
-def format_partitions(partitions: Iterable[TopicPartition]) -> str | None:
-    """Format partitions as Kafka's tool does; None if there are none.
-
-    >>> format_partitions([TopicPartition("orders", 0), TopicPartition("orders", 2), TopicPartition("users", 1)])
-    'orders:0,2;users:1'
-    """
-    topics = groupby(sorted(partitions), key=lambda key: key.topic)
-    return ";".join(f"{topic}:{','.join(str(key.partition) for key in keys)}" for topic, keys in topics) or None
 
 
 def _print_states(groups: Sequence[GroupDescription], verbose: bool) -> None:

@@ -12,8 +12,17 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from ottla.cli.groups.common import existing_groups
-from ottla.cli.groups.timeline import (
+from ottla.cli.options import positive
+from ottla.cli.terminal import print_json, printable
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.groups import GroupDescription
+from ottla.clients.admin.offsets_topic import GroupHistory, partition_of, read_history
+from ottla.clients.admin.partition_history import read_changes
+from ottla.coordinator.records import HistoryValue
+from ottla.errors import TopicAuthorizationFailed
+from ottla.groups.diagnosis import Diagnosis, derived_happenings, diagnose, happenings
+from ottla.groups.lookup import existing_groups
+from ottla.groups.timeline import (
     Names,
     derived_lines,
     headline,
@@ -23,17 +32,10 @@ from ottla.cli.groups.timeline import (
     rebalance_json,
     rebalance_lines,
 )
-from ottla.cli.options import positive
-from ottla.cli.terminal import print_json, printable
-from ottla.clients.admin.asynchronous import AsyncAdmin
-from ottla.clients.admin.groups import GroupDescription
-from ottla.clients.admin.offsets_topic import GroupHistory, partition_of, read_history
-from ottla.clients.admin.partition_history import read_changes
-from ottla.coordinator.records import HistoryValue
-from ottla.errors import TopicAuthorizationFailed
 from ottla.metadata.history import Move, moves
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.monitoring.derived import Derived
+from ottla.runtime.clock import SystemClock
 from ottla.types import TopicPartition
 
 _EPILOG = """\
@@ -61,12 +63,27 @@ async def explain(admin: AsyncAdmin, args: Namespace) -> int:
         _explain_derived(group, history, args)
         return 0
     shown = history.rebalances[-args.last :] if args.last else history.rebalances
+    found = diagnose(happenings(history.rebalances), now=SystemClock().now())
     moved = await _moves_since(admin, args.group, [*shown, *([history.under_way] if history.under_way else [])])
     if args.json:
-        print_json(_as_json(group, shown, history.under_way, moved))
+        print_json(_as_json(group, shown, history.under_way, moved) | {"diagnosis": _diagnosis_json(found)})
     else:
-        print("\n\n".join(_as_text(group, shown, history.under_way, moved, args.full_ids)))
+        first, *others = _as_text(group, shown, history.under_way, moved, args.full_ids)
+        print("\n\n".join([_block([first, *_diagnosis_lines(found)]), *others]))
     return 0
+
+
+def _diagnosis_lines(found: Diagnosis) -> list[str]:
+    """What the rebalances of the last hour have in common, and what to change. The console says the same."""
+    return [line for line in (found.sentence, found.advice, found.waits) if line] if found.count else []
+
+
+def _diagnosis_json(found: Diagnosis) -> dict[str, object]:
+    causes = [
+        {"kind": one.cause.kind, "member": one.cause.name or None, "rebalances": one.numbers, "advice": one.advice}
+        for one in found.shares
+    ]
+    return {"sentence": found.sentence, "advice": found.advice, "waits": found.waits, "causes": causes}
 
 
 async def _moves_since(admin: AsyncAdmin, group: str, rebalances: Sequence[HistoryValue]) -> list[Move]:
@@ -91,8 +108,9 @@ _UNKNOWN = [
 def _explain_derived(group: GroupDescription, history: GroupHistory, args: Namespace) -> None:
     """Print what follows from Kafka's own records, and what stays unknown."""
     shown = history.derived[-args.last :] if args.last else history.derived
+    found = diagnose(derived_happenings(history.derived), now=SystemClock().now())
     if args.json:
-        print_json(_derived_json(group, shown))
+        print_json(_derived_json(group, shown) | {"diagnosis": _diagnosis_json(found)})
         return
     names = Names(group.members, (), full=args.full_ids)
     intro = (
@@ -101,7 +119,7 @@ def _explain_derived(group: GroupDescription, history: GroupHistory, args: Names
     )
     rebalances = [_block(derived_lines(one, names, group.type)) for one in shown]
     unknown = _block(["unknown:", *(f"    {one}" for one in _UNKNOWN)])
-    print("\n\n".join([printable(headline(group)), printable(intro), *rebalances, unknown]))
+    print("\n\n".join([_block([headline(group), *_diagnosis_lines(found)]), printable(intro), *rebalances, unknown]))
 
 
 def _derived_json(group: GroupDescription, shown: Sequence[Derived]) -> dict[str, object]:

@@ -7,10 +7,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from itertools import groupby
 
-from ottla.cli.groups.common import existing_groups
-from ottla.cli.groups.describe import OffsetRow, group_names, offset_rows, shown_seconds
+from ottla.cli.groups.describe import group_names
 from ottla.cli.terminal import print_json, table
 from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.groups.lookup import existing_groups
+from ottla.groups.offsets import OffsetRow, offset_rows, shown_seconds
 
 _EPILOG = """\
 examples:

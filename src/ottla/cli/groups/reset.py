@@ -11,24 +11,16 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ottla.cli.groups.common import (
-    TopicChoice,
-    active_group,
-    add_topic_option,
-    chosen_partitions,
-    committed_by,
-    how_to_stop,
-)
-from ottla.cli.groups.reset_plan import Ends, Planned, Situation, plan, read_file
+from ottla.cli.groups.common import TopicChoice, add_topic_option, chosen_partitions
 from ottla.cli.options import UsageError, not_negative, whole_number
 from ottla.cli.terminal import plural, print_json, table
-from ottla.cli.times import parse_duration, parse_time
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.groups import GroupDescription
-from ottla.clients.admin.values import OffsetSpec
 from ottla.clients.cluster.leaders import by_topic
-from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import GroupIdNotFound, KafkaError, OttlaError
+from ottla.groups.lookup import active_group, committed_by, how_to_stop
+from ottla.groups.resets import Planned, plan, read_file, situation_of
+from ottla.times import parse_duration, parse_time
 from ottla.types import Millis, TopicPartition
 
 _EPILOG = """\
@@ -95,7 +87,7 @@ async def reset(admin: AsyncAdmin, args: Namespace) -> int:
     if group is not None and group.members and args.execute:
         raise active_group(group, "cannot be reset")
     committed = (await committed_by(admin, [args.group]))[args.group]
-    situation = await _situation(admin, await _partitions(admin, args, list(committed)), committed)
+    situation = await situation_of(admin, await _partitions(admin, args, list(committed)), committed)
     planned = await plan(situation, args)
     failures = await _execute(admin, args.group, planned) if args.execute else {}
     _print_plan(args, planned, failures)
@@ -134,16 +126,6 @@ async def _partitions(admin: AsyncAdmin, args: Namespace, committed: Sequence[To
 
 def _choices(partitions: Sequence[TopicPartition]) -> list[TopicChoice]:
     return [TopicChoice(topic, tuple(key.partition for key in keys)) for topic, keys in by_topic(partitions).items()]
-
-
-async def _situation(
-    admin: AsyncAdmin, partitions: Sequence[TopicPartition], committed: dict[TopicPartition, OffsetAndMetadata]
-) -> Situation:
-    starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
-    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-    return Situation(
-        admin, partitions, committed, {key: Ends(starts[key].offset, ends[key].offset) for key in partitions}
-    )
 
 
 async def _execute(admin: AsyncAdmin, group: str, planned: Sequence[Planned]) -> dict[TopicPartition, KafkaError]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.options import UsageError, add_bootstrap_option, add_json_option, add_master_option, add_parser
 from ottla.cli.terminal import note, print_json, table
-from ottla.cli.times import parse_duration, parse_time
+from ottla.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

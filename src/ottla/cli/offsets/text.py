@@ -11,12 +11,12 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 from uuid import UUID
 
-from ottla.cli.groups.describe import format_partitions
-from ottla.cli.times import clock_time
 from ottla.clients.admin.groups import read_assignment, read_subscription
 from ottla.clients.admin.offsets_topic import Entry
 from ottla.clients.cluster.metadata import format_topic_id
 from ottla.coordinator import records as r
+from ottla.groups.offsets import format_partitions
+from ottla.times import clock_time
 from ottla.types import TopicPartition
 
 _KINDS: Mapping[type, tuple[str, str]] = {

@@ -11,7 +11,6 @@ from ottla.cli.options import (
     add_config_option,
     add_config_options,
     config_changes,
-    did_you_mean,
     positive,
     settings,
 )
@@ -30,6 +29,7 @@ from ottla.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from ottla.suggestions import hint as did_you_mean
 from ottla.types import Millis
 
 CREATED_TIMEOUT_MS: Millis = 5_000

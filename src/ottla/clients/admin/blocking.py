@@ -40,6 +40,7 @@ def _about_admin(problem: str, options: Mapping[str, object]) -> str:
     seconds = options.get("timeout")
     if "'timeout'" not in problem or not isinstance(seconds, int | float):
         return problem
+    problem = problem.partition(". Did you mean")[0]  # From Python 3.13 on.
     return f"{problem}: write timeout_ms={seconds * 1000:g}, in milliseconds"
 
 

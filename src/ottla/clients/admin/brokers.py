@@ -55,12 +55,30 @@ def _cluster_description(cluster_id: str | None, controller_id: BrokerId, nodes:
 
 async def controller_epoch(cluster: Cluster) -> int | None:
     """The epoch of the controller, if the broker tells it."""
-    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     try:
-        response = await cluster.request(ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+        quorum = await _quorum(cluster)
     except UnsupportedVersion:
         return None
-    found = [one.leader_epoch for topic in response.topics for one in topic.partitions if not one.error_code]
+    return None if quorum is None else int(quorum.leader_epoch)
+
+
+async def active_controller(cluster: Cluster) -> BrokerId | None:
+    """The node that is the controller; None if the brokers do not tell.
+
+    Metadata of a Kafka without ZooKeeper names any broker, so the quorum is asked. Older ones have no quorum.
+    """
+    try:
+        quorum = await _quorum(cluster)
+    except UnsupportedVersion:
+        controller = cluster.metadata.controller_id
+        return controller if controller in cluster.metadata.nodes else None
+    return None if quorum is None or quorum.leader_id < 0 else int(quorum.leader_id)
+
+
+async def _quorum(cluster: Cluster) -> Struct | None:
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    response = await cluster.request(ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+    found = [one for topic in response.topics for one in topic.partitions if not one.error_code]
     return found[0] if found and not response.error_code else None
 
 

@@ -6,7 +6,7 @@ rebalanced. `Entry` is one record; files of the topic are read by the same `entr
 
 from __future__ import annotations
 
-import struct
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from typing import TypeVar
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets, with_partition
 from ottla.clients.cluster.plain_fetch import fetch_plainly
+from ottla.consuming.batches import marker_of
 from ottla.coordinator import records as r
 from ottla.coordinator.coordinator import partition_for
 from ottla.coordinator.history import UNDER_WAY
@@ -27,8 +28,10 @@ from ottla.types import Millis, TopicPartition
 
 T = TypeVar("T")
 FETCH_BYTES = 8 * 1024 * 1024
-_MARKER_KEY = struct.Struct(">hh")
-_MARKERS = {0: "abort", 1: "commit"}
+AT_ONCE = 1_000
+"""How many records are decoded before others may run."""
+MOST_COMMITS = 2_000
+"""How many commits of a partition a `GroupReader` keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,11 @@ async def partition_of(cluster: Cluster, group: str) -> int:
     return partition_for(group, await partition_count(cluster))
 
 
-async def read_entries(cluster: Cluster, partition: int) -> AsyncIterator[Entry]:
-    """All records of a partition, from its start to its present end."""
+async def read_entries(cluster: Cluster, partition: int, first: int = 0) -> AsyncIterator[Entry]:
+    """All records of a partition, from its start or from an offset to its present end."""
     key = TopicPartition(CONSUMER_OFFSETS, partition)
     position, end = await _offset(cluster, key, EARLIEST_TIMESTAMP), await _offset(cluster, key, LATEST_TIMESTAMP)
+    position = max(position, first)
     while position < end:
         data = _result(
             key,
@@ -129,7 +133,7 @@ def entries(data: Buffer, position: int, header: BatchHeader, *, partition: int 
 def _entry(record: Record, header: BatchHeader, partition: int | None) -> Entry:
     transaction = None
     if header.is_transactional:
-        marker = _marker(record.key) if header.is_control else None
+        marker = marker_of(record.key) if header.is_control else None
         transaction = Transaction(header.producer_id, header.producer_epoch, marker)
     decoded, problem = None, None
     if not header.is_control:
@@ -154,12 +158,6 @@ def _key_alone(key: bytes) -> r.CoordinatorRecord | None:
         return None
 
 
-def _marker(key: bytes | None) -> str:
-    if key is None or len(key) < _MARKER_KEY.size:
-        return "unknown"
-    return _MARKERS.get(_MARKER_KEY.unpack_from(key)[1], "unknown")
-
-
 # ── the history of a group ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -176,25 +174,70 @@ class GroupHistory:
     """What Kafka's own records show of its rebalances, the oldest first."""
 
 
+class GroupReader:
+    """Reads the records of one group, and later only what is new.
+
+    reader = GroupReader(cluster, "billing")
+    history = await reader.read()
+    reader.commits[TopicPartition("orders", 0)]     # [(when, offset), …]
+    """
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._position = 0
+        self._slots: dict[r.Key, r.HistoryValue] = {}
+        self._generation = 0
+        self._view = GroupView()
+        self._derived: list[Derived] = []
+        self.commits: dict[TopicPartition, list[tuple[Millis, int]]] = {}
+        """When the group committed what, as far as compaction has left it. Some of many are left out."""
+
+    async def read(self) -> GroupHistory:
+        """What is known of the rebalances of the group, with all that is new."""
+        partition = await partition_of(self._cluster, self._group)
+        async for entry in read_entries(self._cluster, partition, self._position):
+            self._position = max(self._position, entry.offset + 1)
+            if entry.record is not None and entry.group_id == self._group:
+                self._take(entry, entry.record)
+            if entry.offset % AT_ONCE == 0:
+                await asyncio.sleep(0)  # There may be millions.
+        return self.history
+
+    @property
+    def history(self) -> GroupHistory:
+        """What is known of the rebalances so far."""
+        told = sorted(self._slots.values(), key=lambda one: one.number)
+        over = tuple(one for one in told if one.outcome != UNDER_WAY)
+        under_way = next((one for one in told if one.outcome == UNDER_WAY), None)
+        return GroupHistory(over, under_way, self._generation, tuple(self._derived))
+
+    def _take(self, entry: Entry, record: r.CoordinatorRecord) -> None:
+        key, value = record
+        if isinstance(key, r.OffsetCommitKey):
+            self._commit(TopicPartition(key.topic, key.partition), value, entry.timestamp)
+            return
+        change = self._view.feed(record, entry.timestamp)
+        self._derived += [change] if change is not None else []
+        if isinstance(key, r.HistoryKey | r.OldHistoryKey):
+            self._slots.pop(key, None)
+            if isinstance(value, r.HistoryValue):
+                self._slots[key] = value
+        elif isinstance(value, r.GroupMetadataValue):
+            self._generation = value.generation
+        elif isinstance(value, r.ConsumerGroupMetadataValue):
+            self._generation = value.epoch
+
+    def _commit(self, key: TopicPartition, value: object, at: Millis) -> None:
+        if not isinstance(value, r.OffsetCommitValue):
+            self.commits.pop(key, None)
+            return
+        known = self.commits.setdefault(key, [])
+        known.append((at, value.offset))
+        if len(known) > MOST_COMMITS:
+            del known[1:-1:2]
+
+
 async def read_history(cluster: Cluster, group: str) -> GroupHistory:
     """Read why a group rebalanced, as far as its broker recorded it."""
-    slots: dict[r.Key, r.HistoryValue] = {}
-    generation, view, derived = 0, GroupView(), list[Derived]()
-    async for entry in read_entries(cluster, await partition_of(cluster, group)):
-        if entry.record is None or entry.group_id != group:
-            continue
-        key, value = entry.record
-        change = view.feed(entry.record, entry.timestamp)
-        derived += [change] if change is not None else []
-        if isinstance(key, r.HistoryKey | r.OldHistoryKey):
-            slots.pop(key, None)
-            if isinstance(value, r.HistoryValue):
-                slots[key] = value
-        elif isinstance(value, r.GroupMetadataValue):
-            generation = value.generation
-        elif isinstance(value, r.ConsumerGroupMetadataValue):
-            generation = value.epoch
-    told = sorted(slots.values(), key=lambda one: one.number)
-    over = tuple(one for one in told if one.outcome != UNDER_WAY)
-    under_way = next((one for one in told if one.outcome == UNDER_WAY), None)
-    return GroupHistory(over, under_way, generation, tuple(derived))
+    return await GroupReader(cluster, group).read()

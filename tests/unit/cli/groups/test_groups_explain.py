@@ -13,13 +13,13 @@ from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, share
 
 from ottla.cli.groups import explain
-from ottla.cli.groups.timeline import Names, derived_lines, now_lines, rebalance_lines
 from ottla.clients.admin.groups import CLASSIC, CONSUMER, GroupDescription, GroupMember
 from ottla.clients.admin.offsets_topic import GroupHistory, read_history
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.metadata import Node
 from ottla.coordinator import history
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
+from ottla.groups.timeline import Names, derived_lines, now_lines, rebalance_lines
 from ottla.monitoring.derived import Derived
 from ottla.types import TopicPartition
 

@@ -1,4 +1,4 @@
-"""``ottla groups list``, ``delete`` and ``delete-offsets``, used by people and scripts."""
+"""``ottla groups list``, ``delete``, ``remove-members`` and ``delete-offsets``, used by people and scripts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 import pytest
 from tests.unit.cli.cli_results import Ottla
-from tests.unit.cli.groups.group_members import Member
+from tests.unit.cli.groups.group_members import Member, ModernMember
 
 
 def test_groups_are_listed_with_type_and_state(ottla: Ottla, active: Member, group: str) -> None:
@@ -114,3 +114,23 @@ def test_mistakes_are_told_in_one_line(
     assert (result.code, result.out) == (code, b"")
     assert result.err.count("\n") == 1
     assert re.search(re.escape(message.format(group=group, topic=records)), result.err), result.err
+
+
+def test_members_are_removed(ottla: Ottla, active: Member, group: str) -> None:
+    missing = ottla("groups", "remove-members", group, "nobody")
+    assert missing.code == 1
+    assert f"group '{group}' has no member 'nobody'" in missing.err
+    assert ottla("groups", "remove-members", group, active.member_id).text == f"removed 1 member from group {group}\n"
+    assert json.loads(ottla("groups", "describe", group, "--json").out)[0]["state"] == "Empty"
+
+
+def test_members_of_the_consumer_protocol_are_stopped_instead(
+    ottla: Ottla, bootstrap: str, group: str, records: str
+) -> None:
+    member = ModernMember(bootstrap, group, records)
+    member.join()
+    refused = ottla("groups", "remove-members", group, member.member_id)
+    member.leave()
+    member.close()
+    assert refused.code == 1
+    assert "has the consumer protocol: stop its consumers instead" in refused.err

@@ -9,11 +9,10 @@ import pytest
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, ModernMember, give_all, share
 
-from ottla.cli.groups.plan import LEAVES, NEW, STAYS, PlannedMember, grown, plan, planned_members
-from ottla.cli.options import UsageError
 from ottla.clients.admin.groups import CLASSIC, GroupDescription, GroupMember
 from ottla.clients.cluster.metadata import Node
-from ottla.errors import OttlaError
+from ottla.errors import ConfigError, OttlaError
+from ottla.groups.plan import LEAVES, NEW, STAYS, PlannedMember, grown, plan, planned_members
 from ottla.types import TopicPartition
 
 
@@ -135,7 +134,7 @@ def test_new_members_subscribe_as_most_do_and_patterns_are_matched() -> None:
     members = planned_members(group, ["t", "u1", "other"], add=1, remove=["static"])
     assert [sorted(each.topics) for each in members] == [["t"], ["t", "u1"], ["t", "u1"], ["v"], ["t", "u1"]]
     assert [each.status for each in members] == [STAYS, STAYS, LEAVES, STAYS, NEW]
-    with pytest.raises(UsageError, match="'b' matches 2 members"):
+    with pytest.raises(ConfigError, match="'b' matches 2 members"):
         planned_members(group, [], add=0, remove=["b"])
     assert planned_members(group, [], add=0, remove=["b-2"])[2].status == LEAVES
     with pytest.raises(OttlaError, match="has no members"):

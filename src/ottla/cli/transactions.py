@@ -9,23 +9,24 @@ from __future__ import annotations
 import argparse
 import time
 from argparse import Namespace
-from collections.abc import Iterable
-from typing import NamedTuple
 
 from ottla.cli.groups.common import add_topic_option, chosen_partitions
 from ottla.cli.options import UsageError, add_filter, not_negative
 from ottla.cli.session import add_action, check_partition, existing_topic
 from ottla.cli.terminal import print_json, table
-from ottla.cli.transactions.calls import (
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.transactions import (
+    LONGEST_MS,
     AbortMarker,
     ListedTransaction,
+    OpenTransaction,
     TransactionDescription,
     abort_transaction,
     describe_transactions,
     list_transactions,
+    open_transactions,
+    without_coordinator,
 )
-from ottla.clients.admin.asynchronous import AsyncAdmin
-from ottla.clients.admin.values import ProducerState
 from ottla.errors import KafkaError, OttlaError
 from ottla.types import Millis, TopicPartition
 
@@ -39,21 +40,8 @@ STATES = (
     "PrepareEpochFence",
     "Dead",
 )
-#: Kafka's default transaction.max.timeout.ms: a coordinator ends every transaction by then.
-LONGEST_MINUTES = 15
 MINUTE = 60_000
-
-
-class OpenTransaction(NamedTuple):
-    """An open transaction in a partition."""
-
-    partition: TopicPartition
-    producer: ProducerState
-
-    @property
-    def start_offset(self) -> int:
-        assert self.producer.transaction_start_offset is not None
-        return self.producer.transaction_start_offset
+LONGEST_MINUTES = LONGEST_MS // MINUTE
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -180,10 +168,10 @@ async def find_hanging(admin: AsyncAdmin, args: Namespace) -> int:
     before = _now() - args.max_transaction_timeout * MINUTE
     suspects = [
         each
-        for each in await _open_transactions(admin, await _partitions(admin, args))
+        for each in await open_transactions(admin, await _partitions(admin, args))
         if each.producer.last_timestamp <= before
     ]
-    found = await _without_coordinator(admin, suspects)
+    found = await without_coordinator(admin, suspects)
     if args.json:
         print_json([_open_json(each) for each in found])
     elif not found:
@@ -198,31 +186,6 @@ async def _partitions(admin: AsyncAdmin, args: Namespace) -> list[TopicPartition
         return await chosen_partitions(admin, args.topic)
     metadata = await admin.cluster.refresh(None)
     return [TopicPartition(topic.name, number) for topic in metadata.topics.values() for number in topic.partitions]
-
-
-async def _open_transactions(admin: AsyncAdmin, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
-    described = await admin.describe_producers(list(partitions), raise_errors=False)
-    return [
-        OpenTransaction(partition, producer)
-        for partition, producers in sorted(described.items())
-        for producer in producers
-        if producer.transaction_start_offset is not None
-    ]
-
-
-async def _without_coordinator(admin: AsyncAdmin, suspects: list[OpenTransaction]) -> list[OpenTransaction]:
-    """The transactions that no coordinator knows."""
-    if not suspects:
-        return []
-    listed = await list_transactions(admin, producer_ids={each.producer.producer_id for each in suspects})
-    described = await describe_transactions(admin, [each.transactional_id for each in listed])
-    known = {
-        (each.producer_id, partition)
-        for each in described.values()
-        if isinstance(each, TransactionDescription)
-        for partition in each.partitions
-    }
-    return [each for each in suspects if (each.producer.producer_id, each.partition) not in known]
 
 
 def _print_hanging(found: list[OpenTransaction]) -> None:
@@ -301,18 +264,17 @@ async def _marker(admin: AsyncAdmin, args: Namespace, partition: TopicPartition)
         if args.producer_id is None or args.producer_epoch is None:
             raise UsageError("name the transaction: use --start-offset, or --producer-id and --producer-epoch")
         return AbortMarker(args.producer_id, args.producer_epoch, args.coordinator_epoch)
-    found = [each for each in await _open_transactions(admin, [partition]) if each.start_offset == args.start_offset]
+    found = [each for each in await open_transactions(admin, [partition]) if each.start_offset == args.start_offset]
     if not found:
         raise OttlaError(
             f"no open transaction starts at offset {args.start_offset} of {partition}: use find-hanging to find one"
         )
-    if not args.yes and not await _without_coordinator(admin, found):
+    if not args.yes and not await without_coordinator(admin, found):
         raise OttlaError(
             f"the coordinator knows the transaction at offset {args.start_offset} of {partition} and will end it. "
             "Aborting it here loses records if the producer commits it; use --yes to abort it anyway"
         )
-    producer = found[0].producer
-    return AbortMarker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch or 0)
+    return found[0].marker
 
 
 def _now() -> Millis:

@@ -13,6 +13,8 @@ _TIME = r"(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,
 # In ISO 8601 an M before the T would be months, which have no fixed length.
 _DURATIONS = [re.compile(pattern, re.IGNORECASE) for pattern in (f"P{_DAYS}(?:T{_TIME})?", f"{_DAYS}{_TIME}")]
 _UNITS_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+#: No duration is longer than a thousand years.
+LONGEST = 1000 * 366 * 86_400_000
 
 
 def parse_time(text: str, zone: tzinfo | None = None) -> Millis:
@@ -40,9 +42,10 @@ def parse_duration(text: str) -> Millis:
     """
     matches = [match for pattern in _DURATIONS if (match := pattern.fullmatch(text.strip()))]
     parts = {unit: number for unit, number in matches[0].groupdict().items() if number} if matches else {}
-    if not parts:
+    length = sum(float(number) * _UNITS_MS[unit] for unit, number in parts.items())
+    if not parts or length > LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write 90m, 36h, 7d, or ISO 8601 such as P7DT12H")
-    return round(sum(float(number) * _UNITS_MS[unit] for unit, number in parts.items()))
+    return round(length)
 
 
 def clock_time(at: Millis) -> str:

@@ -15,10 +15,10 @@ import binascii
 import json
 from typing import Any, NamedTuple
 
-from ottla.cli.options import did_you_mean
 from ottla.errors import OttlaError
 from ottla.records import Headers, Record
 from ottla.records.consumed import ConsumerRecord
+from ottla.suggestions import hint as did_you_mean
 from ottla.types import Millis, TopicPartition
 
 _FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.values import OffsetSpec
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.types import Millis, TopicPartition
@@ -44,6 +45,17 @@ class Situation:
     partitions: Sequence[TopicPartition]
     committed: Mapping[TopicPartition, OffsetAndMetadata]
     ends: Mapping[TopicPartition, Ends]
+
+
+async def situation_of(
+    admin: AsyncAdmin, partitions: Sequence[TopicPartition], committed: dict[TopicPartition, OffsetAndMetadata]
+) -> Situation:
+    """Ask for the bounds of these partitions."""
+    starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    return Situation(
+        admin, partitions, committed, {key: Ends(starts[key].offset, ends[key].offset) for key in partitions}
+    )
 
 
 Wanted = dict[TopicPartition, tuple[int, str]]

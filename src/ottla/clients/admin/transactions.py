@@ -1,11 +1,20 @@
-"""The requests of ``ottla transactions``, with typed results."""
+"""Transactions of all coordinators, and those that are open in partitions.
+
+A transaction hangs if it is open in a partition but unknown to every coordinator. read_committed consumers cannot read
+past it.
+
+    for one in await without_coordinator(admin, await open_transactions(admin, partitions)):
+        print(one.partition, one.start_offset)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.values import ProducerState
 from ottla.clients.cluster.coordinators import by_broker
 from ottla.clients.cluster.leaders import Outcomes, by_topic, read_error
 from ottla.clients.cluster.metadata import Node
@@ -16,6 +25,8 @@ from ottla.protocol.codec import Struct
 from ottla.types import Millis, TopicPartition
 
 TRANSACTION_KEY_TYPE = 1
+#: Kafka's default transaction.max.timeout.ms: a coordinator ends every transaction by then.
+LONGEST_MS: Millis = 15 * 60_000
 DURATION_FROM, PATTERN_FROM = 1, 2
 
 
@@ -36,6 +47,24 @@ class TransactionDescription:
     timeout_ms: Millis
     started_at: Millis | None
     partitions: tuple[TopicPartition, ...]
+
+
+class OpenTransaction(NamedTuple):
+    """An open transaction in a partition."""
+
+    partition: TopicPartition
+    producer: ProducerState
+
+    @property
+    def start_offset(self) -> int:
+        assert self.producer.transaction_start_offset is not None
+        return self.producer.transaction_start_offset
+
+    @property
+    def marker(self) -> AbortMarker:
+        """What aborts it."""
+        one = self.producer
+        return AbortMarker(one.producer_id, one.producer_epoch, one.coordinator_epoch or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +158,32 @@ async def _coordinator(admin: AsyncAdmin, transactional_id: str) -> Node:
     if found.error_code:
         raise read_error(found.error_code, found.error_message)
     return Node(found.node_id, found.host, found.port)
+
+
+async def open_transactions(admin: AsyncAdmin, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
+    """The transactions that are open in these partitions."""
+    described = await admin.describe_producers(list(partitions), raise_errors=False)
+    return [
+        OpenTransaction(partition, producer)
+        for partition, producers in sorted(described.items())
+        for producer in producers
+        if producer.transaction_start_offset is not None
+    ]
+
+
+async def without_coordinator(admin: AsyncAdmin, suspects: Sequence[OpenTransaction]) -> list[OpenTransaction]:
+    """Those transactions that no coordinator knows."""
+    if not suspects:
+        return []
+    listed = await list_transactions(admin, producer_ids={each.producer.producer_id for each in suspects})
+    described = await describe_transactions(admin, [each.transactional_id for each in listed])
+    known = {
+        (each.producer_id, partition)
+        for each in described.values()
+        if isinstance(each, TransactionDescription)
+        for partition in each.partitions
+    }
+    return [each for each in suspects if (each.producer.producer_id, each.partition) not in known]
 
 
 async def abort_transaction(admin: AsyncAdmin, partition: TopicPartition, marker: AbortMarker) -> KafkaError | None:

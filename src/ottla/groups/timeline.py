@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ottla.cli.groups.describe import format_partitions
-from ottla.cli.terminal import plural
-from ottla.cli.times import clock_time, duration
 from ottla.clients.admin.groups import CONSUMER, GroupDescription, GroupMember
 from ottla.coordinator.history import EMPTY, INTERRUPTED, MAX_LATE, STABLE, UNCHANGED
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
+from ottla.groups.offsets import format_partitions
 from ottla.metadata.history import Move
 from ottla.monitoring.derived import UNKNOWN_CAUSE, Derived
+from ottla.times import clock_time, duration
 from ottla.types import Millis, TopicPartition
+from ottla.wording import plural
 
 SHOWN_ID = 8
 NOBODY = "nobody"
@@ -31,7 +31,11 @@ class Names:
         self._clients = {member.member_id: member.client_id for member in members}
         for value in history:
             known = [trigger.who for trigger in value.triggers] + [late.who for late in value.late]
-            self._clients.update({who.member_id: who.client_id for who in known if who is not None})
+            self.add(who for who in known if who is not None)
+
+    def add(self, some: Iterable[Who]) -> None:
+        """Learn of more members."""
+        self._clients.update({who.member_id: who.client_id for who in some})
 
     def of(self, member_id: str | None) -> str:
         if not member_id:
@@ -43,6 +47,14 @@ class Names:
             return match["name"]
         client = self._clients.get(member_id)
         return f"{client}-{member_id[:SHOWN_ID]}" if client else member_id[:SHOWN_ID]
+
+    def process(self, member_id: str) -> str:
+        """A name that stays the same when a member joins again with another id."""
+        client = self._clients.get(member_id)
+        if client:
+            return client
+        match = _WITH_UUID.fullmatch(member_id)
+        return match["name"].rpartition("-")[0] if match is not None else self.of(member_id)
 
     def in_full(self, who: Who) -> str:
         """A member's name with its client, instance id and host."""

@@ -1,0 +1,1 @@
+"""What can be known and planned about consumer groups, for the command line and the console."""
