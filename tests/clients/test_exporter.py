@@ -37,7 +37,7 @@ def broker() -> Iterator[str]:
 async def exporting(broker: str, **settings: Any) -> AsyncIterator[Exporter]:
     config = {"bootstrap.servers": broker}
     chosen = Settings.of({"listen": "127.0.0.1:0", **settings})
-    async with AsyncAdmin(config) as admin, Delivery(chosen, config, "c-1") as delivery:
+    async with AsyncAdmin(config) as admin, Delivery(chosen.places, config, "c-1") as delivery:
         await admin.cluster.refresh(())
         exporter = Exporter(admin.cluster, chosen, delivery, SystemClock().now)
         await exporter.server.start()
@@ -232,7 +232,7 @@ async def test_a_broker_that_is_away_is_told_and_old_figures_are_not_shown() -> 
         commit(one.bootstrap_servers, "g", "gone", 1)
         config = {"bootstrap.servers": one.bootstrap_servers, "default.api.timeout.ms": 500, "request.timeout.ms": 400}
         chosen = Settings.of({"listen": "127.0.0.1:0"})
-        async with AsyncAdmin(config) as admin, Delivery(chosen, config, None) as delivery:
+        async with AsyncAdmin(config) as admin, Delivery(chosen.places, config, None) as delivery:
             exporter = Exporter(admin.cluster, chosen, delivery, SystemClock().now)
             await exporter.server.start()
             await exporter.poll()

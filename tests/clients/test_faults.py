@@ -23,7 +23,12 @@ TOPIC = "orders"
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(ottla_faults_listener="127.0.0.1:0", group_consumer_min_session_timeout_ms=100) as one:
+    with Broker(
+        ottla_faults_listener="127.0.0.1:0",
+        group_consumer_min_session_timeout_ms=100,
+        group_consumer_min_heartbeat_interval_ms=50,
+        group_consumer_heartbeat_interval_ms=100,
+    ) as one:
         with Admin(bootstrap_servers=one.bootstrap_servers) as admin:
             admin.create_topics(NewTopic(TOPIC, num_partitions=1))
         yield one

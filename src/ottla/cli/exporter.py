@@ -78,7 +78,7 @@ async def _serve(args: Namespace, settings: Settings) -> None:
     async with AsyncAdmin(config) as admin:
         cluster = admin.cluster
         cluster_id = (await cluster.refresh(())).cluster_id
-        async with Delivery(settings, config, cluster_id) as delivery:
+        async with Delivery(settings.places, config, cluster_id) as delivery:
             exporter = Exporter(cluster, settings, delivery, SystemClock().now)
             await exporter.server.start()
             polls = asyncio.create_task(exporter.run())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ottla import __version__
 from ottla.broker.logs import configure_logging
-from ottla.cli.options import UsageError, add_bootstrap_option, client_config
+from ottla.cli.options import UsageError, add_bootstrap_option, client_config, parse_listen
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.session import stop_on_signals
 from ottla.config import parse_address, parse_properties
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_bootstrap_option(parser)
     parser.add_argument(
         "--listen",
-        type=_address,
+        type=parse_listen,
         default=parse_address(DEFAULT_LISTEN),
         metavar="HOST:PORT",
         help=f"the address to listen on (default: {DEFAULT_LISTEN}; port 0 picks a free port)",
@@ -53,13 +53,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--log-format", choices=("text", "json"), default="text", help="format of the log lines on stderr"
     )
     parser.set_defaults(run=run)
-
-
-def _address(text: str) -> tuple[str, int]:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(args: Namespace) -> int:

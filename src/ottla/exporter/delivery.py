@@ -12,16 +12,17 @@ import http.client
 import json
 import logging
 import sys
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
 from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.errors import OttlaError
-from ottla.exporter.settings import Settings
 from ottla.monitoring.alarms import Event
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,18 @@ LAST_CHANCE = 5.0
 WEBHOOK_TIMEOUT = 10.0
 _WORTH_REPEATING = (408, 425, 429)
 
-Send: TypeAlias = Callable[[Event], Awaitable[None]]
+T = TypeVar("T")
+R = TypeVar("R")
+Send: TypeAlias = Callable[[T], Awaitable[None]]
+
+
+class Places(NamedTuple):
+    """Where events go."""
+
+    webhook: str | None = None
+    log: str | None = None
+    """A file; ``-`` is the standard output."""
+    topic: str | None = None
 
 
 class NotTaken(OttlaError):
@@ -46,20 +58,21 @@ class Refused(OttlaError):
 def as_json(event: Event, cluster_id: str | None) -> bytes:
     """An event as one line of JSON."""
     at = datetime.fromtimestamp(event.at / 1000, tz=UTC).isoformat(timespec="milliseconds")
-    head = {"event": event.subject.kind, "status": event.status, "at": at, "id": event.id, "cluster": cluster_id}
-    body: dict[str, Any] = {**head, "subject": event.subject.name, "count": event.count, **event.details}
+    head = {"event": event.subject.kind, "status": event.status, "at": at, "id": event.id}
+    cluster = {} if cluster_id is None else {"cluster": cluster_id}
+    body: dict[str, Any] = {**head, **cluster, "subject": event.subject.name, "count": event.count, **event.details}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class Outlet:
+class Outlet(Generic[T]):
     """One place, with the events that wait for it."""
 
-    def __init__(self, name: str, send: Send, *, first_pause: float = FIRST_PAUSE) -> None:
+    def __init__(self, name: str, send: Send[T], *, first_pause: float = FIRST_PAUSE) -> None:
         self.name = name
         self.sent = self.dropped = self.failed = 0
         self._send = send
         self._first_pause = first_pause
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[T] = deque()
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -67,7 +80,7 @@ class Outlet:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: T) -> None:
         if len(self._waiting) >= MOST_WAITING:
             self._waiting.popleft()
             self.dropped += 1
@@ -111,14 +124,40 @@ class Outlet:
                 self._waiting.popleft()
 
 
+async def _in_daemon(function: Callable[[], R]) -> R:
+    """Run a function in a thread that does not keep the process from ending, unlike those of `asyncio.to_thread`."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[R] = loop.create_future()
+
+    def finish(result: R | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(cast(R, result))
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except Exception as one:
+            error = one
+        with suppress(RuntimeError):  # The loop has ended meanwhile.
+            loop.call_soon_threadsafe(finish, result, error)
+
+    threading.Thread(target=run, name="ottla-sending", daemon=True).start()
+    return await done
+
+
 # ── the places ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_webhook(url: str, cluster_id: str | None) -> Send:
+def to_webhook(url: str, cluster_id: str | None) -> Send[Event]:
     """POST each event as JSON; any 2xx takes it."""
 
     async def send(event: Event) -> None:
-        status = await asyncio.to_thread(_post, url, as_json(event, cluster_id))
+        status = await _in_daemon(partial(_post, url, as_json(event, cluster_id)))
         if 200 <= status < 300:
             return
         if 400 <= status < 500 and status not in _WORTH_REPEATING:
@@ -142,7 +181,7 @@ def _post(url: str, body: bytes) -> int:
         connection.close()
 
 
-def to_log(path: str, cluster_id: str | None) -> Send:
+def to_log(path: str, cluster_id: str | None) -> Send[Event]:
     """Append each event as a line to a file; ``-`` is the standard output."""
 
     async def send(event: Event) -> None:
@@ -151,7 +190,7 @@ def to_log(path: str, cluster_id: str | None) -> Send:
             sys.stdout.write(line.decode())
             sys.stdout.flush()
             return
-        await asyncio.to_thread(_append, path, line)
+        await _in_daemon(partial(_append, path, line))
 
     return send
 
@@ -162,7 +201,7 @@ def _append(path: str, line: bytes = b"") -> None:
         file.write(line)
 
 
-def to_topic(producer: AsyncProducer, topic: str, cluster_id: str | None) -> Send:
+def to_topic(producer: AsyncProducer, topic: str, cluster_id: str | None) -> Send[Event]:
     """Write each event to a topic, with its subject as the key."""
 
     async def send(event: Event) -> None:
@@ -175,32 +214,86 @@ def to_topic(producer: AsyncProducer, topic: str, cluster_id: str | None) -> Sen
 class Delivery:
     """All places that events go to. Use as an async context manager."""
 
-    def __init__(self, settings: Settings, client_config: Mapping[str, object], cluster_id: str | None) -> None:
-        self._settings = settings
+    def __init__(self, places: Places, client_config: Mapping[str, object], cluster_id: str | None = None) -> None:
+        self._places = places
         self._client_config = client_config
         self._cluster_id = cluster_id
         self._producer: AsyncProducer | None = None
-        self.outlets: list[Outlet] = []
+        self.outlets: list[Outlet[Event]] = []
 
     async def __aenter__(self) -> Delivery:
-        settings = self._settings
-        if settings.events_log is not None:
-            if settings.events_log != "-":
-                _append(settings.events_log)  # A path that cannot be written is told at the start.
-            self.outlets.append(Outlet("log", to_log(settings.events_log, self._cluster_id)))
-        if settings.webhook is not None:
-            self.outlets.append(Outlet("webhook", to_webhook(settings.webhook, self._cluster_id)))
-        if settings.events_topic is not None:
+        webhook, log, topic = self._places
+        if log is not None:
+            if log != "-":
+                _append(log)  # A path that cannot be written is told at the start.
+            self.outlets.append(Outlet("log", to_log(log, self._cluster_id)))
+        if webhook is not None:
+            self.outlets.append(Outlet("webhook", to_webhook(webhook, self._cluster_id)))
+        if topic is not None:
             self._producer = AsyncProducer({**self._client_config, "acks": "all", "linger.ms": 0})
             await self._producer.__aenter__()
-            self.outlets.append(Outlet("topic", to_topic(self._producer, settings.events_topic, self._cluster_id)))
+            self.outlets.append(Outlet("topic", to_topic(self._producer, topic, self._cluster_id)))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(outlet.close() for outlet in self.outlets))
         if self._producer is not None:
-            await self._producer.__aexit__(None, None, None)
+            await self._producer.close(0)  # What is left had its last chance.
 
     def put(self, event: Event) -> None:
         for outlet in self.outlets:
             outlet.put(event)
+
+
+class DeliveryThread:
+    """A `Delivery` in a thread with its own event loop, for programs without one. Use as a context manager.
+
+    Nothing here waits for a place, except the end, for at most `LAST_CHANCE` seconds.
+    """
+
+    def __init__(self, places: Places, client_config: Mapping[str, object]) -> None:
+        self._delivery = Delivery(places, client_config)
+        self._more: list[Outlet[Any]] = []
+        self._loop = asyncio.new_event_loop()
+        try:
+            self._loop.run_until_complete(self._delivery.__aenter__())
+        except BaseException:
+            self._loop.close()
+            raise
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ottla-events", daemon=True)
+        self._thread.start()
+
+    def put(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self._delivery.put, event)
+
+    def outlet(self, name: str, send: Callable[[T], None]) -> Callable[[T], None]:
+        """Add a place; returns the function that sends to it. `send` may block: it runs in a thread of its own.
+
+        It raises NotTaken or OSError if the place may take the event later.
+        """
+
+        async def sending(event: T) -> None:
+            await _in_daemon(partial(send, event))
+
+        async def made() -> Outlet[T]:
+            return Outlet(name, sending)
+
+        found = asyncio.run_coroutine_threadsafe(made(), self._loop).result()
+        self._more.append(found)
+
+        def put(event: T) -> None:
+            self._loop.call_soon_threadsafe(found.put, event)
+
+        return put
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        async def close() -> None:
+            await asyncio.gather(self._delivery.__aexit__(), *(one.close() for one in self._more))
+
+        asyncio.run_coroutine_threadsafe(close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

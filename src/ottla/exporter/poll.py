@@ -39,9 +39,9 @@ class Poller:
         """How many groups could not be asked for in the last poll."""
         self._retention: dict[str, tuple[Millis, Millis | None]] = {}
 
-    async def poll(self) -> Observation:
-        """One observation. Raises KafkaError if the cluster cannot be reached."""
-        metadata = await self._cluster.refresh(None)
+    async def poll(self, metadata: Metadata | None = None) -> Observation:
+        """One observation. Raises KafkaError if the cluster cannot be reached. `metadata` was read just before."""
+        metadata = metadata or await self._cluster.refresh(None)
         groups = [group.group_id for group in await list_groups(self._cluster) if group.of_consumers]
         committed = await self._committed(groups)
         positions: dict[TopicPartition, list[int]] = {}

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from ottla.config.listeners import parse_address
 from ottla.config.secrets import resolved
 from ottla.errors import ConfigError
+from ottla.exporter.delivery import Places
 from ottla.monitoring.watch import Limits
 from ottla.suggestions import nearest
 from ottla.types import wrong_with_topic_name
@@ -58,6 +59,10 @@ class Settings:
         return Limits(self.lag_records, self.lag_seconds, round(self.quiet * 1000), round(self.repeat * 1000))
 
     @property
+    def places(self) -> Places:
+        return Places(self.webhook, self.events_log, self.events_topic)
+
+    @property
     def address(self) -> tuple[str, int]:
         return parse_address(self.listen)
 
@@ -95,15 +100,19 @@ def _address(name: str, value: Any) -> str:
 
 def _url(name: str, value: Any) -> str:
     text = _text(name, value)
-    try:
-        parts = urlsplit(text)
-        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_right = False
-    if not is_right:
+    if not is_url(text):
         # The address may have a secret in it.
         raise ConfigError(f"{name} is not an address such as https://alerts.example.com/kafka")
     return text
+
+
+def is_url(text: str) -> bool:
+    """Whether events can be posted to this address."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
 
 
 def _seconds(name: str, value: Any) -> float:

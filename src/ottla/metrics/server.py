@@ -1,8 +1,8 @@
 """A small HTTP server for metrics: GET /metrics and GET /healthz.
 
-It handles one small request per connection, few connections at a time, each within a few seconds. Other clients are
-disconnected. It runs on the caller's event loop, so that the broker's gauges read consistent state; `MetricsThread`
-runs it in a thread for programs without an event loop.
+It handles one small request per connection, few connections at a time, each within a few seconds. It runs on the
+caller's event loop, so that the broker's gauges read consistent state; `MetricsThread` runs it in a thread for programs
+without an event loop.
 """
 
 from __future__ import annotations
@@ -10,28 +10,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from http import HTTPStatus
-from typing import NamedTuple, Self
+from typing import Self
 
-_TEXT = "text/plain; charset=utf-8"
+from ottla.net.server.http import HttpLimits, HttpRequest, HttpResponse, HttpServer
+
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-_MAX_REQUEST = 8192
-
-
-class _Response(NamedTuple):
-    status: HTTPStatus
-    body: str
-    content_type: str = _TEXT
-    allow: str = ""
-
-    def encode(self, *, with_body: bool) -> bytes:
-        body = self.body.encode(errors="backslashreplace")
-        allow = f"Allow: {self.allow}\r\n" if self.allow else ""
-        head = (
-            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: {self.content_type}\r\n"
-            f"Content-Length: {len(body)}\r\n{allow}Connection: close\r\n\r\n"
-        )
-        return head.encode() + (body if with_body else b"")
 
 
 class MetricsServer:
@@ -51,94 +34,34 @@ class MetricsServer:
         self.host = host
         self._port = port
         self._problem = problem
-        self._timeout = timeout
-        self._max_connections = max_connections
-        self._server: asyncio.Server | None = None
-        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        limits = HttpLimits(max_connections, 8192, 8192, timeout, timeout, keep=False)
+        self._http = HttpServer(self._answer, limits=limits)
 
     @property
     def port(self) -> int:
         """The actual port, also if 0 was requested."""
-        if self._server is None:
-            raise RuntimeError("the metrics server is not running")
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return self._http.address[1]
 
     async def start(self) -> None:
         """Start listening; raises OSError if the address is not available."""
-        host = self.host or None
-        self._server = await asyncio.start_server(self._connected, host, self._port, limit=_MAX_REQUEST)
+        await self._http.start(self.host, self._port)
 
     async def stop(self) -> None:
         """Stop listening and close all connections; may be called again."""
-        server, self._server = self._server, None
-        if server is None:
-            return
-        server.close()
-        serving = dict(self._serving)
-        for task, writer in serving.items():
-            task.cancel()
-            # A task that has not started would leave its connection open, and newer Pythons wait for it.
-            writer.transport.abort()
-        await asyncio.gather(*serving, return_exceptions=True)
-        await server.wait_closed()
+        await self._http.stop()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= self._max_connections:
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._serving[task] = writer
-        task.add_done_callback(self._serving.pop)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(self._timeout):
-                head = await _read_head(reader)
-                if head is not None:
-                    writer.write(self._respond(head))
-                    await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, OSError):
-            # The client is too slow, or gone.
-            return
-        finally:
-            writer.transport.abort()
-
-    def _respond(self, head: bytes) -> bytes:
-        method, response = self._response(head)
-        return response.encode(with_body=method != "HEAD")
-
-    def _response(self, head: bytes) -> tuple[str, _Response]:
-        parts = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(parts) != 3 or not parts[1].startswith("/") or not parts[2].startswith("HTTP/1."):
-            return "", _Response(HTTPStatus.BAD_REQUEST, "not an HTTP/1 request\n")
-        method, path = parts[0], parts[1].partition("?")[0]
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        path = request.target.partition("?")[0]
         if path not in ("/metrics", "/healthz"):
-            return method, _Response(HTTPStatus.NOT_FOUND, "use /metrics or /healthz\n")
-        if method not in ("GET", "HEAD"):
-            return method, _Response(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD\n", allow="GET, HEAD")
-        return method, self._metrics() if path == "/metrics" else self._health()
-
-    def _metrics(self) -> _Response:
-        return _Response(HTTPStatus.OK, self._page(), _PROMETHEUS)
-
-    def _health(self) -> _Response:
+            return HttpResponse(404, b"use /metrics or /healthz\n")
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponse(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
+        if path == "/metrics":
+            return HttpResponse(200, self._page().encode(errors="backslashreplace"), _PROMETHEUS)
         problem = self._problem()
         if problem is None:
-            return _Response(HTTPStatus.OK, "ok\n")
-        return _Response(HTTPStatus.SERVICE_UNAVAILABLE, f"{problem}\n")
-
-
-async def _read_head(reader: asyncio.StreamReader) -> bytes | None:
-    """The request line and the headers; empty if too large; None if the client left."""
-    try:
-        return await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        return b""
-    except asyncio.IncompleteReadError:
-        return None
+            return HttpResponse(200, b"ok\n")
+        return HttpResponse(503, f"{problem}\n".encode(errors="backslashreplace"))
 
 
 class MetricsThread:

@@ -7,10 +7,10 @@ the rebalance took. Compaction removes all but the last records of a group after
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.coordinator import records as r
-from ottla.coordinator.history import MEMBER_JOINED, STATIC_MEMBER_REPLACED, moved, owners
+from ottla.coordinator.history import MAX_MOVES, MEMBER_JOINED, STATIC_MEMBER_REPLACED, moved, owners
 from ottla.types import Millis
 
 MEMBER_GONE = "member left or session expired"
@@ -36,6 +36,8 @@ class Derived:
     partitions_moved: int | None = None
     partitions_kept: int | None = None
     """None if the records do not show it."""
+    moves: tuple[r.PartitionMove, ...] = ()
+    """The first of the partitions that moved."""
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -86,9 +88,13 @@ class GroupView:
         }
         self._owners = owners({one.member_id: one.assignment for one in value.members})
         is_first = self.generation is None and value.generation > 1
-        changes = None if is_first else len(moved(known, self._owners))
+        places = [] if is_first else moved(known, self._owners)
         kept = None if is_first else sum(known.get(place) == one for place, one in self._owners.items())
-        return self._derived(value.generation, at, before, changes, kept, value.leader, value.protocol)
+        found = self._derived(
+            value.generation, at, before, None if is_first else len(places), kept, value.leader, value.protocol
+        )
+        moves = (r.PartitionMove(*one, known.get(one), self._owners.get(one)) for one in places[:MAX_MOVES])
+        return replace(found, moves=tuple(moves))
 
     def _member(self, key: r.ConsumerGroupMemberMetadataKey, value: r.Value | None) -> None:
         if isinstance(value, r.ConsumerGroupMemberMetadataValue):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Mapping
 
-from ottla.errors import OttlaError
-from ottla.registry_server.http import HttpServer
+from ottla.clients.blocking import LoopThread
+from ottla.net.server.http import HttpServer
 from ottla.registry_server.service import RegistryService, refused
-from ottla.runtime.loops import new_event_loop
 
 DEFAULT_TOPIC = "_schemas"
 
@@ -30,7 +27,7 @@ class RegistryServer:
         users: Mapping[str, str] | None = None,
     ) -> None:
         self._service = RegistryService(config, topic=topic, users=users)
-        self._http = HttpServer(self._service.answer, refused)
+        self._http = HttpServer(self._service.answer, refused=refused)
         self._host, self._port = host, port
 
     @property
@@ -57,32 +54,23 @@ class RegistryThread:
     """A registry in a thread with its own event loop: for `ottla.Broker`, whose loop it must not stall."""
 
     def __init__(self, config: Mapping[str, object], *, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._loop = new_event_loop()
-        self._server: RegistryServer | None = None
-        self._thread = threading.Thread(target=self._loop.run_forever, name="ottla-registry", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("registry")
         try:
-            asyncio.run_coroutine_threadsafe(self._start(config, host, port), self._loop).result()
-        except (OttlaError, OSError):
-            self._end()
+            self._server = self._thread.call(self._start(config, host, port))
+        except BaseException:
+            self._thread.stop()
             raise
 
-    async def _start(self, config: Mapping[str, object], host: str, port: int) -> None:
-        self._server = RegistryServer(config, host=host, port=port)
-        await self._server.start()
+    async def _start(self, config: Mapping[str, object], host: str, port: int) -> RegistryServer:
+        server = RegistryServer(config, host=host, port=port)
+        await server.start()
+        return server
 
     @property
     def url(self) -> str:
-        assert self._server is not None
         return self._server.url
 
     def stop(self) -> None:
         """Stop the registry and wait for the end of the thread."""
-        assert self._server is not None
-        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
-        self._end()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.call(self._server.stop())
+        self._thread.stop()

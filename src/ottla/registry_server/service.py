@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 
 from ottla import __version__
 from ottla.errors import OttlaError
+from ottla.net.server.http import HttpRequest, HttpResponse
 from ottla.registry import errors
 from ottla.registry.api import Route, Text, route
 from ottla.registry.errors import RegistryError
@@ -22,12 +23,12 @@ from ottla.registry.operations import Operations, Outcome
 from ottla.registry.records import encoded
 from ottla.registry.requests import Request
 from ottla.registry.state import State
-from ottla.registry_server.http import HttpRequest, HttpResponse
 from ottla.registry_server.topic import Fenced, SchemaTopic
 
 logger = logging.getLogger("ottla.registry")
 _WRITE_SECONDS = 30.0
 _READ_SECONDS = 5.0
+_JSON = "application/vnd.schemaregistry.v1+json"
 
 
 class RegistryService:
@@ -133,11 +134,11 @@ def _request(request: HttpRequest) -> Request:
 
 def _response(status: int, answer: Any) -> HttpResponse:
     text = answer if isinstance(answer, Text) else json.dumps(answer, separators=(",", ":"), ensure_ascii=False)
-    return HttpResponse(status, text.encode(errors="replace"))
+    return HttpResponse(status, text.encode(errors="replace"), _JSON)
 
 
 def refused(status: int, message: str, code: int | None = None) -> HttpResponse:
     """The answer to a request that is refused."""
     body = json.dumps({"error_code": status if code is None else code, "message": message}).encode()
     headers = (("WWW-Authenticate", 'Basic realm="ottla"'),) if status == 401 else ()
-    return HttpResponse(status, body, headers=headers)
+    return HttpResponse(status, body, _JSON, headers)

@@ -51,7 +51,7 @@ async def ask(server: MetricsServer, request: bytes) -> bytes:
 async def accepted(server: MetricsServer) -> set[asyncio.Task[None]]:
     """The open connections. They are accepted in order, so one that got a response comes after them."""
     assert status(await ask(server, HEALTH)) == 200
-    return set(server._serving)
+    return set(server._http._serving)
 
 
 def status(answer: bytes) -> int:
@@ -97,7 +97,7 @@ async def test_health() -> None:
         (b"GET /metrics HTTP/2.0\r\n\r\n", 400),
         (b"\r\n\r\n", 400),
         (b"\x00\xff\xfe\x16\x03\x01\r\n\r\n", 400),
-        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 9000, 400),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 9000, 431),
     ],
 )
 async def test_bad_requests(request_bytes: bytes, expected: int) -> None:
@@ -137,7 +137,7 @@ async def test_too_many_connections_are_closed_at_once() -> None:
     async with serving(max_connections=2) as server, connected(server):
         async with connected(server):
             assert await ask(server, HEALTH) == b""
-            tasks = set(server._serving)
+            tasks = set(server._http._serving)
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         assert status(await ask(server, HEALTH)) == 200
 

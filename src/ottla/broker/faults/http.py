@@ -16,21 +16,19 @@ Answers are JSON: ``{"result": ...}``, or ``{"error": "..."}`` with the status 4
 
 from __future__ import annotations
 
-import asyncio
 import json
-from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ottla.config.listeners import parse_address
 from ottla.errors import OttlaError
+from ottla.net.server.http import HttpLimits, HttpRequest, HttpResponse, HttpServer
 
 if TYPE_CHECKING:
     from ottla.broker.faults.control import Control
 
-_MAX_BODY = 1 << 20
-_TIMEOUT = 30.0
+_LIMITS = HttpLimits(body=1 << 20, idle_seconds=30.0, request_seconds=30.0, keep=False)
 
 
 class ControlServer:
@@ -38,56 +36,32 @@ class ControlServer:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._http = HttpServer(
+            self._respond, refused=lambda status, text: _answer(status, {"error": text}), limits=_LIMITS
+        )
 
     @property
     def address(self) -> tuple[str, int]:
-        assert self._server is not None, "it has not been started"
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
+        return self._http.address
 
     async def start(self, host: str, port: int) -> None:
-        self._server = await asyncio.start_server(self._connected, host or None, port)
+        await self._http.start(host, port)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._http.stop()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def _respond(self, request: HttpRequest) -> HttpResponse:
+        path = request.target.partition("?")[0]
         try:
-            with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-                async with asyncio.timeout(_TIMEOUT):
-                    writer.write(await self._respond(reader))
-                    await writer.drain()
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
-    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        method, _, rest = head.partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
-        lengths = [line.partition(":")[2] for line in head.lower().split("\r\n") if line.startswith("content-length:")]
-        length = int(lengths[0]) if lengths and lengths[0].strip().isdecimal() else 0
-        if length > _MAX_BODY:
-            return _answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": "the body is too long"})
-        try:
-            values = json.loads(await reader.readexactly(length) or b"{}")
+            values = json.loads(request.body or b"{}")
             if not isinstance(values, dict):
                 raise ValueError("a JSON object is required")
         except ValueError as error:
             return _answer(HTTPStatus.BAD_REQUEST, {"error": f"the body is not valid: {error}"})
         parts = [unquote(part) for part in path.strip("/").split("/")]
-        found = _operation(method, parts)
+        found = _operation(request.method, parts)
         if found is None:
-            return _answer(HTTPStatus.NOT_FOUND, {"error": f"there is nothing at {method} {path}"})
+            return _answer(HTTPStatus.NOT_FOUND, {"error": f"there is nothing at {request.method} {path}"})
         operation, more = found
         try:
             return _answer(HTTPStatus.OK, {"result": await self._control.run(operation, {**values, **more})})
@@ -124,13 +98,12 @@ def _operation(method: str, parts: list[str]) -> tuple[str, dict[str, Any]] | No
     return None
 
 
-def _answer(status: HTTPStatus, values: dict[str, Any]) -> bytes:
-    body = json.dumps(values).encode()
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+def _answer(status: int, values: dict[str, Any]) -> HttpResponse:
+    return HttpResponse(status, json.dumps(values).encode(), "application/json")
+
+
+def _refused(status: int, text: str) -> HttpResponse:
+    return _answer(status, {"error": text})
 
 
 async def serve_control(control: Control, address: str) -> ControlServer:

@@ -1,4 +1,8 @@
-"""A small HTTP/1.1 server with kept connections, for JSON requests of limited size."""
+"""A small HTTP/1.1 server on the running event loop, for metrics, the schema registry and the testing kit.
+
+It reads a request with a body of limited size, awaits an answer and writes it. Clients that are too slow, too many or
+send something else are disconnected. There is no TLS, no streaming and no routing.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,19 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import NamedTuple
 
-_MAX_HEAD = 64 * 1024
-_MAX_BODY = 8 * 1024 * 1024
-_IDLE_SECONDS = 120.0
-_REQUEST_SECONDS = 60.0
+
+class HttpLimits(NamedTuple):
+    """What a client may take. Without `keep`, each connection serves one request."""
+
+    connections: int = 1000
+    head: int = 64 * 1024
+    body: int = 8 * 1024 * 1024
+    idle_seconds: float = 120.0
+    request_seconds: float = 60.0
+    keep: bool = True
+
+
+DEFAULT_LIMITS = HttpLimits()
 
 
 class HttpRequest(NamedTuple):
@@ -25,11 +38,11 @@ class HttpRequest(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """An answer with a body of JSON."""
+    """The answer to a request."""
 
     status: int
     body: bytes
-    content_type: str = "application/vnd.schemaregistry.v1+json"
+    content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
 
     def encode(self, *, with_body: bool, keep: bool) -> bytes:
@@ -55,31 +68,38 @@ class _Refused(Exception):
         self.status = status
 
 
+def refused_as_text(status: int, text: str) -> HttpResponse:
+    """The answer to bad HTTP as a line of text."""
+    return HttpResponse(status, f"{text}\n".encode())
+
+
 class HttpServer:
-    """Serve `answer`, which must not raise, on the running event loop; `refused` makes the answer to bad HTTP."""
+    """Serve `answer`, which must not raise; `refused` makes the answer to bad HTTP."""
 
     def __init__(
         self,
         answer: Callable[[HttpRequest], Awaitable[HttpResponse]],
-        refused: Callable[[int, str], HttpResponse],
         *,
-        max_connections: int = 1000,
+        refused: Callable[[int, str], HttpResponse] = refused_as_text,
+        limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
         self._answer = answer
         self._refused = refused
-        self._max_connections = max_connections
+        self._limits = limits
         self._server: asyncio.Server | None = None
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def address(self) -> tuple[str, int]:
-        assert self._server is not None, "it has not been started"
+        """The actual address, also if port 0 was requested."""
+        if self._server is None:
+            raise RuntimeError("the server is not running")
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
     async def start(self, host: str, port: int) -> None:
         """Start listening; raises OSError if the address is not available."""
-        self._server = await asyncio.start_server(self._connected, host or None, port, limit=_MAX_HEAD)
+        self._server = await asyncio.start_server(self._connected, host or None, port, limit=self._limits.head)
 
     async def stop(self) -> None:
         """Stop listening and close all connections; may be called again."""
@@ -90,12 +110,13 @@ class HttpServer:
         serving = dict(self._serving)
         for task, writer in serving.items():
             task.cancel()
+            # A task that has not started would leave its connection open, and newer Pythons wait for it.
             writer.transport.abort()
         await asyncio.gather(*serving, return_exceptions=True)
         await server.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= self._max_connections:
+        if len(self._serving) >= self._limits.connections:
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -112,29 +133,24 @@ class HttpServer:
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve a request, and return whether the connection is kept."""
+        limits = self._limits
         try:
-            async with asyncio.timeout(_IDLE_SECONDS):
+            async with asyncio.timeout(limits.idle_seconds):
                 head = await _head(reader)
-            async with asyncio.timeout(_REQUEST_SECONDS):
-                request = await _request(head, reader, writer)
+            async with asyncio.timeout(limits.request_seconds):
+                request = await _request(head, reader, writer, limits)
         except _Refused as error:
-            writer.write(self._refused(error.status, str(error)).encode(with_body=True, keep=False))
-            await _close(writer)
-            return False
-        response = await self._answer(request)
-        writer.write(response.encode(with_body=request.method != "HEAD", keep=request.keep))
-        async with asyncio.timeout(_REQUEST_SECONDS):
+            keep, answer = False, self._refused(error.status, str(error)).encode(with_body=True, keep=False)
+        else:
+            keep, response = request.keep, await self._answer(request)
+            answer = response.encode(with_body=request.method != "HEAD", keep=keep)
+        async with asyncio.timeout(limits.request_seconds):
+            writer.write(answer)
             await writer.drain()
-        if not request.keep:
-            await _close(writer)
-        return request.keep
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
-    async with asyncio.timeout(_REQUEST_SECONDS):
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+            if not keep:
+                writer.close()
+                await writer.wait_closed()
+        return keep
 
 
 async def _head(reader: asyncio.StreamReader) -> str:
@@ -145,7 +161,9 @@ async def _head(reader: asyncio.StreamReader) -> str:
     return head[:-4].lstrip(b"\r\n").decode("latin-1")
 
 
-async def _request(head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest:
+async def _request(
+    head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: HttpLimits
+) -> HttpRequest:
     first, *lines = head.split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[1].startswith("/") or parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
@@ -158,35 +176,35 @@ async def _request(head: str, reader: asyncio.StreamReader, writer: asyncio.Stre
         headers[name.lower()] = value.strip()
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    body = await _body(headers, reader)
+    body = await _body(headers, reader, limits.body)
     wanted = headers.get("connection", "").lower()
     keep = wanted != "close" if parts[2] == "HTTP/1.1" else wanted == "keep-alive"
-    return HttpRequest(parts[0], parts[1], headers, body, keep)
+    return HttpRequest(parts[0], parts[1], headers, body, keep and limits.keep)
 
 
-async def _body(headers: Mapping[str, str], reader: asyncio.StreamReader) -> bytes:
+async def _body(headers: Mapping[str, str], reader: asyncio.StreamReader, limit: int) -> bytes:
     coding = headers.get("transfer-encoding", "").lower()
     if coding:
         if coding != "chunked" or "content-length" in headers:
             raise _Refused(400, "the only transfer encoding is chunked, without a content length")
-        return await _chunks(reader)
+        return await _chunks(reader, limit)
     length = headers.get("content-length", "0")
     if not length.isascii() or not length.isdecimal() or len(length) > 12:
         raise _Refused(400, "the content length is not a number")
-    if int(length) > _MAX_BODY:
-        raise _Refused(413, f"the body is larger than {_MAX_BODY} bytes")
+    if int(length) > limit:
+        raise _Refused(413, f"the body is larger than {limit} bytes")
     return await reader.readexactly(int(length))
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
+async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
     body = b""
     while True:
         try:
             size = int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16)
         except (ValueError, asyncio.LimitOverrunError):
             raise _Refused(400, "a chunk has no size") from None
-        if size < 0 or len(body) + size > _MAX_BODY:
-            raise _Refused(413, f"the body is larger than {_MAX_BODY} bytes")
+        if size < 0 or len(body) + size > limit:
+            raise _Refused(413, f"the body is larger than {limit} bytes")
         if size == 0:
             while await reader.readuntil(b"\r\n") != b"\r\n":
                 pass
