@@ -30,6 +30,7 @@ from ottla.runtime.temporary import make_temporary, remove_with
 from ottla.security.acls import AclBinding
 
 if TYPE_CHECKING:
+    from ottla.console.server import ConsoleThread
     from ottla.registry_server.server import RegistryThread
 
 
@@ -53,7 +54,8 @@ class Broker:
     'SASL_SSL'
 
     ``registry=True`` adds a schema registry, at ``broker.registry_url``. It needs ``pip install 'ottla[registry]'`` for
-    JSON and Protobuf schemas.
+    JSON and Protobuf schemas. ``console=True`` adds the web console, at ``broker.console_url``. It needs
+    ``pip install 'ottla[console]'``.
     """
 
     def __init__(
@@ -68,13 +70,17 @@ class Broker:
         users: Mapping[str, str] | None = None,
         acls: Sequence[str | AclBinding] | None = None,
         registry: bool = False,
+        console: bool = False,
         **configs: Any,
     ) -> None:
         if clock is not None and clock != "manual" and not callable(getattr(clock, "elapsed", None)):
             raise ConfigError(f'clock must be "manual" or a clock such as ottla.testing.ManualClock(), not {clock!r}.')
         if not isinstance(registry, bool):
             raise ConfigError(f"registry must be True or False, not {registry!r}.")
-        self._with_registry = registry
+        if not isinstance(console, bool):
+            raise ConfigError(f"console must be True or False, not {console!r}.")
+        self._with_registry, self._with_console = registry, console
+        self._console: ConsoleThread | None = None
         self._registry: RegistryThread | None = None
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: Path | None = None
@@ -146,6 +152,14 @@ class Broker:
         if self._registry is None:
             raise OttlaError("this broker has no schema registry: start it with Broker(registry=True)")
         return self._registry.url
+
+    @property
+    def console_url(self) -> str:
+        """The URL of the web console of ``Broker(console=True)``."""
+        self._running()
+        if self._console is None:
+            raise OttlaError("this broker has no console: start it with Broker(console=True)")
+        return self._console.url
 
     def client_config(self, user: str | None = None, library: str = "ottla") -> dict[str, Any]:
         """Return the settings with which a client connects as a user.
@@ -247,19 +261,30 @@ class Broker:
             if self._snapshot is not None:
                 self._snapshot.restore(directory)
             self._begin(directory, None)
-            if self._with_registry:
-                self._start_registry()
+            try:
+                if self._with_registry:
+                    self._start_registry()
+                if self._with_console:
+                    self._start_console()
+            except BaseException:
+                self._stop()
+                raise
         return self
 
     def _start_registry(self) -> None:
         from ottla.registry_server.server import RegistryThread
 
-        try:
-            self._registry = RegistryThread(self.client_config())
-        except BaseException:
-            self._end()
-            self._remove_temporary()
-            raise
+        self._registry = RegistryThread(self.client_config())
+
+    def _start_console(self) -> None:
+        from ottla.console.settings import Settings
+        from ottla.console.starting import console_thread
+
+        registry = None if self._registry is None else self._registry.url
+        settings = Settings(
+            config=self.client_config(), registry=registry, arguments=("--bootstrap-server", self.bootstrap_servers)
+        )
+        self._console = console_thread(settings)
 
     def _begin(self, directory: Path, port: int | None) -> None:
         """Start the thread, on a certain port if the broker was only interrupted."""
@@ -281,13 +306,18 @@ class Broker:
     def stop(self) -> None:
         """Stop the broker and remove temporary data. Does nothing if it is not running."""
         with self._lock:
-            if self._thread is None:
-                return
-            if self._registry is not None:
-                self._registry.stop()
-                self._registry = None
-            self._end()
-            self._remove_temporary()
+            if self._thread is not None:
+                self._stop()
+
+    def _stop(self) -> None:
+        if self._console is not None:
+            self._console.stop()
+            self._console = None
+        if self._registry is not None:
+            self._registry.stop()
+            self._registry = None
+        self._end()
+        self._remove_temporary()
 
     def _end(self) -> None:
         assert self._loop is not None

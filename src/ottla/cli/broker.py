@@ -17,6 +17,7 @@ from pathlib import Path
 from ottla import __version__
 from ottla.broker.logs import configure_logging, log_event
 from ottla.broker.server import BrokerServer
+from ottla.cli.broker_console import add_console_option, check_console, start_console
 from ottla.cli.kernels import KERNELS
 from ottla.cli.options import UsageError, broker_settings, not_negative, parse_setting
 from ottla.cli.session import run as run_on_loop
@@ -31,7 +32,7 @@ DEFAULT_LISTEN = "127.0.0.1:9092"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _EPILOG = """\
 examples:
-  ottla broker --data-dir ./data
+  ottla broker --data-dir ./data --console
   ottla broker --data-dir /tmp/scratch --listen 127.0.0.1:0 --override num.partitions=3
   ottla broker --config server.properties --metrics-listen 127.0.0.1:9404 --log-format json
   ottla broker --id 2 --zookeeper zk1:2181,zk2:2181,zk3:2181/ottla --rack b --listen 10.0.0.2:9092 --data-dir ./data
@@ -65,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-listen", type=_address, metavar="HOST:PORT", help="serve Prometheus metrics on this address"
     )
+    add_console_option(parser)
     parser.add_argument(
         "--log-format", choices=("text", "json"), help="format of the log lines on stderr (default: text)"
     )
@@ -82,6 +84,8 @@ def _address(text: str) -> str:
 
 def run(args: Namespace) -> int:
     config = read_config(args)
+    if args.console is not None:
+        check_console(args.console, config)
     configure_logging("json" if config.ottla_log_format == "json" else "text", config.ottla_log_level)
     if config.ignored:
         log_event(
@@ -90,7 +94,7 @@ def run(args: Namespace) -> int:
             "ignoring configs that have no effect",
             names=", ".join(config.ignored),
         )
-    run_on_loop(_serve(config))
+    run_on_loop(_serve(config, args.console))
     return 0
 
 
@@ -133,17 +137,22 @@ def _read(path: Path) -> str:
         raise OttlaError(f"{path} is not a UTF-8 text file") from None
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, console_listen: str | None) -> None:
     stopped = asyncio.Event()
     stop_on_signals((signal.SIGTERM, signal.SIGINT), stopped.set)
     server = BrokerServer(config)
     await server.start()
-    _collect_seldom()
+    console = None
     try:
-        print(_ready_line(server), flush=True)
+        if console_listen is not None:
+            console = start_console(console_listen, server)
+        _collect_seldom()
+        print(_ready_line(server, None if console is None else console.url), flush=True)
         await stopped.wait()
         log_event(logger, logging.INFO, "stopping")
     finally:
+        if console is not None:
+            await asyncio.to_thread(console.stop)
         await server.stop()
     log_event(logger, logging.INFO, "stopped")
 
@@ -155,7 +164,7 @@ def _collect_seldom() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def _ready_line(server: BrokerServer) -> str:
+def _ready_line(server: BrokerServer, console: str | None) -> str:
     host = f"[{server.host}]" if ":" in server.host else server.host
     facts = [
         f"data in {','.join(server.config.data_dirs)}",
@@ -165,4 +174,6 @@ def _ready_line(server: BrokerServer) -> str:
     ]
     if server.metrics_address is not None:
         facts.insert(2, f"metrics on http://{server.metrics_address[0]}:{server.metrics_address[1]}/metrics")
+    if console is not None:
+        facts.insert(2, f"console on {console}")
     return f"ottla {__version__} listening on {host}:{server.port} ({'; '.join(facts)})"

@@ -1,0 +1,67 @@
+"""Live updates with server-sent events.
+
+A page marks what may change with `data-live="name"`. console.js opens `/live`, and when the collector has something
+new it loads the page again and replaces those parts. So a page needs no code for it, and nothing is sent while nobody
+looks.
+
+For other streams, such as the tail of a topic, `events` makes a response from an iterator of texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+from ottla.console.collector import Collector
+from ottla.console.security import is_still_known
+from ottla.console.state import access_of
+from ottla.console.views.paging import whole
+
+ALIVE = 15.0
+"""Seconds after which something is sent, so that a closed page is noticed."""
+LEAST = 1.0
+"""Seconds between two updates."""
+
+
+def events(stream: AsyncIterator[str]) -> StreamingResponse:
+    """A response of server-sent events. Make the texts with `event`."""
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def event(name: str, data: str = "") -> str:
+    r"""One event.
+
+    >>> event("changed", "1")
+    'event: changed\ndata: 1\n\n'
+    """
+    lines = "".join(f"data: {line}\n" for line in data.split("\n"))
+    return f"event: {name}\n{lines}\n"
+
+
+async def live(request: Request) -> StreamingResponse:
+    since = whole(request.query_params.get("since", ""))
+    collector = access_of(request).collector
+    return events(_changes(request, collector, collector.version if since is None else since))
+
+
+async def _changes(request: Request, collector: Collector, version: int) -> AsyncIterator[str]:
+    with collector.viewer():
+        yield event("hello", str(version))
+        while not collector.closed and is_still_known(request):
+            try:
+                async with asyncio.timeout(ALIVE):
+                    await collector.changed(version)
+            except TimeoutError:
+                yield ": alive\n\n"
+                continue
+            version = collector.version
+            yield event("changed", str(version))
+            # The steps of a round on a small cluster come together.
+            await asyncio.sleep(LEAST)
+
+
+routes = [Route("/live", live)]

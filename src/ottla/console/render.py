@@ -1,0 +1,224 @@
+"""Templates. Everything is escaped: names, configs and records are never markup.
+
+    return render(request, "topics.html", topics=found)
+
+Templates extend `base.html` and import the macros of `macros.html`. The filters below show numbers and times the same
+way on all pages.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from ottla import __version__
+from ottla.console.collector import Collector
+from ottla.console.state import access_of, console_of
+from ottla.types import Millis
+
+NOTE_COOKIE = "ottla_note"
+THEME_COOKIE = "ottla_theme"
+THEMES = ("auto", "light", "dark")
+_STYLE = re.compile(r"<style>.*?</style>\s*|<rect class=\"bg\"[^>]*/>\s*", re.DOTALL)
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page from a template."""
+    note = request.cookies.get(NOTE_COOKIE)
+    text = _ENVIRONMENT.get_template(template).render(**_shared(request), note=_unquoted(note), **values)
+    # A form may have had bytes that are not UTF-8.
+    response = HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
+    if note is not None:
+        response.delete_cookie(NOTE_COOKIE)
+    return response
+
+
+def fragment(template: str, **values: Any) -> str:
+    """A part of a page, for a stream of events."""
+    return _ENVIRONMENT.get_template(template).render(**values)
+
+
+def message_page(request: Request, title: str, text: str, status: int) -> HTMLResponse:
+    """A page with a title and one sentence: what is wrong and what to do."""
+    return render(request, "message.html", status, title=title, text=text)
+
+
+def _shared(request: Request) -> dict[str, Any]:
+    settings = console_of(request).settings
+    theme = request.cookies.get(THEME_COOKIE)
+    return {
+        "request": request,
+        "settings": settings,
+        "collector": _collector(request),
+        "nav": request.app.state.nav,
+        "path": path_in(request),
+        "here": address_in(request),
+        "theme": theme if theme in THEMES else "auto",
+        "csrf": request.state.csrf,
+        "user": request.state.user,
+        "session": request.state.session,
+        "version": __version__,
+        "cli": lambda *arguments: shlex.join(["ottla", *arguments, *settings.arguments]),
+    }
+
+
+def path_in(request: Request) -> str:
+    """The path of a request for use in pages. Names in it may have any characters, such as ``%41``."""
+    return quote(request.scope["path"])
+
+
+def address_in(request: Request) -> str:
+    """The path and the query of a request, for use in pages."""
+    query = request.scope["query_string"].decode("latin-1")
+    return path_in(request) + (f"?{query}" if query else "")
+
+
+def _collector(request: Request) -> Collector | None:
+    """The collector of whoever asks; None before a login."""
+    is_there = request.state.is_known and console_of(request).knows(request.state.user)
+    return access_of(request).collector if is_there else None
+
+
+def _unquoted(note: str | None) -> str | None:
+    return None if note is None else unquote(note)
+
+
+# ── what templates and views can use ──────────────────────────────────────────────────────────────────────────────
+
+
+def unknown(why: str) -> Markup:
+    """What is shown for a value that the cluster does not tell. Never show 0 for it.
+
+    >>> str(unknown("Apache Kafka keeps no history"))
+    '<span class="unknown" title="Apache Kafka keeps no history">unknown</span>'
+    """
+    return Markup('<span class="unknown" title="{}">unknown</span>').format(why)
+
+
+def pending(why: str = "being read") -> Markup:
+    """What is shown until a value has arrived."""
+    return Markup('<span class="pending" title="{}">…</span>').format(why)
+
+
+def number(value: float | None, digits: int = 0) -> Markup:
+    """
+    >>> str(number(1234567)), str(number(0.25, 2))
+    ('1,234,567', '0.25')
+    """
+    return unknown("the cluster does not tell it") if value is None else escape(f"{value:,.{digits}f}")
+
+
+def rate(value: float | None) -> Markup:
+    """Per second.
+
+    >>> str(rate(12.34)), str(rate(1234.5)), str(rate(0))
+    ('12.3', '1,234', '0')
+    """
+    return number(value, 1 if value is not None and 0 < value < 100 else 0)
+
+
+def size(value: float | None) -> Markup:
+    """Bytes.
+
+    >>> str(size(532)), str(size(12_300_000))
+    ('532 B', '12.3 MB')
+    """
+    if value is None:
+        return unknown("the brokers do not tell sizes")
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return escape(f"{value / factor:.1f} {unit}")
+    return escape(f"{value:.0f} B")
+
+
+def duration(seconds: float | None) -> Markup:
+    """
+    >>> str(duration(0.4)), str(duration(75)), str(duration(7300)), str(duration(200_000))
+    ('0.4 s', '1 min 15 s', '2 h 1 min', '2 d 7 h')
+    """
+    if seconds is None:
+        return unknown("not known yet")
+    if seconds < 60:
+        return escape(f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s")
+    whole = int(seconds)
+    for high, low, unit, smaller in ((86400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
+        if whole >= high:
+            rest = whole % high // low
+            return escape(f"{whole // high} {unit}" + (f" {rest} {smaller}" if rest else ""))
+    raise AssertionError
+
+
+def moment(at: Millis | None) -> Markup:
+    """A time in UTC; the browser adds its own in the title.
+
+    >>> str(moment(0))
+    '<time datetime="1970-01-01T00:00:00.000Z">1970-01-01 00:00:00</time>'
+    """
+    if at is None or at < 0:
+        return unknown("no time")
+    try:
+        when = datetime.fromtimestamp(at / 1000, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return Markup('<span title="milliseconds since 1970, after the year 9999">{}</span>').format(f"{at:,} ms")
+    exact = when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{}">{}</time>').format(exact, f"{when:%Y-%m-%d %H:%M:%S}")
+
+
+def chart(svg: str) -> Markup:
+    """A chart of `ottla.charts` in the page: its colours come from console.css, so the theme applies."""
+    return Markup(_STYLE.sub("", svg).replace("<svg ", '<svg class="chart" ', 1))
+
+
+def part(text: object) -> str:
+    """A text as a part of a path: ``/groups/{{ group | part }}``."""
+    return quote(str(text), safe="")
+
+
+def with_query(path: str, **values: object) -> str:
+    """A URL with these values in the query; None and empty texts are left out.
+
+    >>> with_query("/topics", q="a b", page=None)
+    '/topics?q=a+b'
+    """
+    given = {name: str(value) for name, value in values.items() if value is not None and value != ""}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def plural(count: int, noun: str) -> str:
+    """
+    >>> plural(1, "topic"), plural(2000, "topic")
+    ('1 topic', '2,000 topics')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ottla.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number, rate=rate, size=size, duration=duration, moment=moment, part=part, chart=chart
+    )
+    environment.globals.update(unknown=unknown, pending=pending, with_query=with_query, plural=plural)
+    return environment
+
+
+_ENVIRONMENT = _environment()
+
+
+def prepare() -> None:
+    """Compile what the first page needs, so that nobody waits for it."""
+    for name in ("base.html", "macros.html", "overview.html"):
+        _ENVIRONMENT.get_template(name)
