@@ -19,6 +19,8 @@ class Proxy:
         """While this holds, requests arrive but their answers do not."""
         self.is_cut = False
         """While this holds, new connections are closed at once."""
+        self.silent = 0
+        """How many of the next connections are accepted and never answered."""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -28,6 +30,10 @@ class Proxy:
         self._clients.add(writer)
         try:
             if self.is_cut:
+                return
+            if self.silent:
+                self.silent -= 1
+                await reader.read()
                 return
             with contextlib.suppress(OSError):
                 other_reader, other_writer = await asyncio.open_connection(*self._target)

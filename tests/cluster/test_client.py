@@ -106,6 +106,17 @@ async def test_the_end_of_a_session(connect: Connect) -> None:
             await one.get("/")
 
 
+async def test_a_connection_that_is_not_answered_is_followed_by_another(zookeeper_server: LocalZooKeeper) -> None:
+    """A server that starts accepts connections that it never answers. A session may last longer than a start."""
+    async with proxy_of(zookeeper_server.address) as proxy:
+        proxy.silent = 1
+        zookeeper = ZooKeeper(proxy.address, session_timeout_ms=60_000, connection_timeout_ms=1_500)
+        await zookeeper.start()
+        assert (await zookeeper.get("/zookeeper")).data == b""
+        assert proxy.silent == 0
+        await zookeeper.stop()
+
+
 async def test_nobody_answers() -> None:
     zookeeper = ZooKeeper("127.0.0.1:1,nowhere.invalid/a", connection_timeout_ms=300)
     with pytest.raises(CannotConnect) as caught:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ottla.charts import Line, line_chart
-from ottla.cli.groups.common import existing_groups
 from ottla.cli.options import (
     UsageError,
     add_bootstrap_option,
@@ -20,20 +19,16 @@ from ottla.cli.options import (
 )
 from ottla.cli.session import run as run_coroutine
 from ottla.cli.terminal import note, plural, print_json, table
-from ottla.cli.times import duration, parse_duration
 from ottla.clients.admin.asynchronous import AsyncAdmin
-from ottla.clients.admin.groups import CONSUMER
-from ottla.clients.admin.offsets_topic import read_history
-from ottla.coordinator.history import KEPT
-from ottla.errors import ConfigError, OttlaError
-from ottla.lab.history import Replay, advice, replay
+from ottla.errors import ConfigError
+from ottla.lab.chart import unread_chart
+from ottla.lab.history import Replay
+from ottla.lab.replays import LONGEST_TIMEOUT, RECORDED_TIMEOUT, REPLAYED, advice, recorded, run_under, settings
 from ottla.lab.runs import DESIGNS, SESSION_TIMEOUT, Result, run
 from ottla.lab.scenarios import BY_NAME, Scenario, read_scenario, scenario
-from ottla.runtime.clock import SystemClock
+from ottla.times import duration, parse_duration
 
 MOST_MEMBERS = 1_000
-RECORDED_TIMEOUT = 45_000
-REPLAYED = tuple(design for design in DESIGNS if design not in ("watchers", "server"))
 _EPILOG = f"""\
 designs:    {", ".join(DESIGNS)}
 scenarios:  {", ".join(BY_NAME)}, or a file that ends in .toml
@@ -43,6 +38,7 @@ examples:
   ottla lab rolling-deploy --members 50 --design classic-eager --design consumer
   ottla lab all --json > lab.json
   ottla lab crash-loop --chart crash-loop.svg
+  ottla lab scale --real --design consumer              with real processes too, for a few minutes
   ottla lab --group billing --since 24h                 the recorded rebalances of a group, under other settings
 
 The same seed gives the same figures. docs/lab.md explains designs, scenarios and measures.
@@ -69,6 +65,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of all members (default: 10s); with --group, what the group had (default: 45s)",
     )
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the partitions that nobody reads, as SVG")
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="also run it with real processes, a broker and ZooKeeper, for as long as the events take",
+    )
     add_json_option(parser)
     parser.set_defaults(run=compare)
 
@@ -81,8 +82,10 @@ def compare(args: Namespace) -> int:
         raise UsageError("name a scenario, or a group with --group")
     if args.session_timeout is None:
         args.session_timeout = SESSION_TIMEOUT if args.group is None else RECORDED_TIMEOUT
-    if not 1_000 <= args.session_timeout <= 1_800_000:
+    if not 1_000 <= args.session_timeout <= LONGEST_TIMEOUT:
         raise UsageError("--session-timeout: from 1s to 30m")
+    if args.group is not None and args.real:
+        raise UsageError("--real: not with --group, whose events took too long")
     if args.group is not None:
         return _replay(args)
     if args.since is not None:
@@ -91,13 +94,15 @@ def compare(args: Namespace) -> int:
     if args.chart is not None and len(scenarios) > 1:
         raise UsageError("--chart: choose one scenario")
     designs = list(dict.fromkeys(args.design or DESIGNS))
+    if args.real:
+        return _compare_with_reality(args, scenarios, designs)
     results = [
         run(design, one, members=args.members, seed=args.seed, session_timeout=args.session_timeout)
         for one in scenarios
         for design in designs
     ]
     if args.chart is not None:
-        args.chart.write_text(chart(results), encoding="utf-8")
+        args.chart.write_text(unread_chart(results), encoding="utf-8")
     if args.json:
         print_json([one.as_dict() for one in results])
         return 0
@@ -110,47 +115,84 @@ def compare(args: Namespace) -> int:
     return 0
 
 
-def _replay(args: Namespace) -> int:
-    """Replay the history of a group under other designs and session timeouts."""
-    recorded = run_coroutine(_recorded(args))
-    timeouts = [args.session_timeout, min(3 * args.session_timeout, 1_800_000)]
+def _compare_with_reality(args: Namespace, scenarios: Sequence[Scenario], designs: Sequence[str]) -> int:
+    """Run scenarios for real and in the simulation, and print both."""
+    from ottla.lab.real.runs import MEASURED, check, check_installed, run_real, seconds
+
     if args.chart is not None:
-        raise UsageError("--chart: not with --group, whose figures have several session timeouts")
-    designs = list(dict.fromkeys([recorded.design, *(args.design or REPLAYED)]))
-    options = {"members": recorded.members, "partitions": recorded.partitions, "seed": args.seed}
-    results = [
-        run(design, recorded.scenario, session_timeout=timeout, **options) for timeout in timeouts for design in designs
-    ]
-    costs = [(one.design, one.session_timeout_ms, one.without_ms) for one in results]
-    told = advice(costs, (recorded.design, args.session_timeout))
+        raise UsageError("--chart: not with --real")
+    try:
+        for one in scenarios:
+            check(one, args.members)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    check_installed()
+    total = sum(seconds(one) for one in scenarios) * len(designs)
+    print(f"this takes about {duration(round(total) * 1000)}", file=sys.stderr)
+    pairs: list[tuple[Result, Result]] = []
+    for one in scenarios:
+        for design in designs:
+            options = {"members": args.members, "session_timeout": args.session_timeout}
+            simulated = run(design, one, seed=args.seed, **options)
+            real = run_coroutine(run_real(design, one, progress=note, **options))
+            pairs.append((real, simulated))
     if args.json:
-        events = [asdict(one) for one in recorded.scenario.events]
-        figures = [one.as_dict() for one in results]
-        print_json({"design": recorded.design, "events": events, "results": figures, "advice": told})
+        measured = [({name: real.as_dict()[name] for name in MEASURED}, simulated) for real, simulated in pairs]
+        print_json([{"real": real, "simulated": simulated.as_dict()} for real, simulated in measured])
         return 0
-    count = plural(len(recorded.scenario.events), "recorded event")
-    print(f"group {args.group}: {count}, {plural(recorded.members, 'member')} at the start, now {recorded.design}")
-    for timeout in timeouts:
-        some = [one for one in results if one.session_timeout_ms == timeout]
-        print(f"\nsession timeout {duration(timeout)}\n{_table(some)}")
+    print(f"{args.members} members, {args.members * 2} partitions, seed {args.seed}; real / simulated")
+    for one in scenarios:
+        some = [pair for pair in pairs if pair[0].scenario == one.name]
+        print(f"\n{one.name}\n{_real_table(some)}")
+    return 0
+
+
+def _real_table(pairs: Sequence[tuple[Result, Result]]) -> str:
+    headers = ["DESIGN", "REQUESTS", "OFF", "NOTIFIED", "MOVED", "STABLE", "WITHOUT"]
+    rows = [
+        [
+            real.design,
+            f"{real.requests} / {simulated.requests}",
+            f"{100 * (real.requests - simulated.requests) / max(simulated.requests, 1):+.0f} %",
+            f"{real.notifications} / {simulated.notifications}",
+            f"{real.moved} / {simulated.moved}",
+            f"{_stable(real)} / {_stable(simulated)}",
+            f"{duration(real.without_ms)} / {duration(simulated.without_ms)}",
+        ]
+        for real, simulated in pairs
+    ]
+    return table(headers, rows)
+
+
+def _stable(result: Result) -> str:
+    return "never" if result.stable_after_ms is None else duration(result.stable_after_ms)
+
+
+def _replay(args: Namespace) -> int:
+    """Replay the history of a group under other designs and timeouts."""
+    if args.chart is not None:
+        raise UsageError("--chart: not with --group, whose figures have several timeouts")
+    found = run_coroutine(_recorded(args))
+    results = [run_under(found, one, seed=args.seed) for one in settings(found, args.design or REPLAYED)]
+    told = advice(found, results)
+    if args.json:
+        events = [asdict(one) for one in found.scenario.events]
+        figures = [one.as_dict() for one in results]
+        print_json({"design": found.design, "events": events, "results": figures, "advice": told})
+        return 0
+    count = plural(len(found.scenario.events), "recorded event")
+    print(f"group {args.group}: {count}, {plural(found.members, 'member')} at the start, now {found.design}")
+    for session, polls in dict.fromkeys((one.session_timeout_ms, one.max_poll_interval_ms) for one in results):
+        some = [one for one in results if (one.session_timeout_ms, one.max_poll_interval_ms) == (session, polls)]
+        polled = f", max.poll.interval.ms {polls}" if found.longest_poll else ""
+        print(f"\nsession timeout {duration(session)}{polled}\n{_table(some)}")
     print(f"\n{told}")
     return 0
 
 
 async def _recorded(args: Namespace) -> Replay:
     async with AsyncAdmin(client_config(args)) as admin:
-        (group,) = await existing_groups(admin, [args.group])
-        found = (await read_history(admin.cluster, args.group)).rebalances
-    first = 0 if args.since is None else SystemClock().now() - args.since
-    values = [one for one in found if one.ended_at >= first]
-    if not values:
-        since = "" if args.since is None else " in this time"
-        raise OttlaError(
-            f"group {args.group!r} has no recorded rebalances{since}: ottla's broker records the last {KEPT}, "
-            "Apache Kafka records none"
-        )
-    is_consumer = group.type == CONSUMER
-    return replay(args.group, values, is_consumer=is_consumer, session_timeout=args.session_timeout)
+        return await recorded(admin, args.group, since=args.since, session_timeout=args.session_timeout)
 
 
 def _scenarios(name: str, members: int) -> list[Scenario]:
@@ -184,7 +226,7 @@ def _table(results: Sequence[Result]) -> str:
             one.notifications,
             round(one.bytes / 1000),
             one.burst,
-            "never" if one.stable_after_ms is None else duration(one.stable_after_ms),
+            _stable(one),
             duration(one.without_ms) + ("*" if one.without_ms == least else ""),
             duration(one.worst_without_ms),
             one.moved,
@@ -194,14 +236,3 @@ def _table(results: Sequence[Result]) -> str:
         for one in results
     ]
     return table(headers, rows)
-
-
-def chart(results: Sequence[Result]) -> str:
-    """The partitions that nobody reads, over time, as SVG."""
-    first = results[0]
-    return line_chart(
-        title=f"Partitions that nobody reads: {first.scenario}",
-        subtitle=f"{first.members} members, {first.partitions} partitions, seed {first.seed}",
-        lines=[Line(one.design, list(one.unread)) for one in results],
-        unit="partitions",
-    )

@@ -184,11 +184,14 @@ class BrokerMember(Process):
         protocol: str,
         assignor: str,
         session_timeout: Millis,
+        max_poll_interval: Millis,
         instance_id: str | None = None,
     ) -> None:
         super().__init__(world, name, instance_id or name)
         self._broker = broker
-        settings = MemberSettings(GROUP, instance_id, session_timeout_ms=session_timeout, max_poll_interval_ms=60_000)
+        settings = MemberSettings(
+            GROUP, instance_id, session_timeout_ms=session_timeout, max_poll_interval_ms=max_poll_interval
+        )
         self.machine: ClassicMember | ConsumerMember
         if protocol == "consumer":
             self.machine = ConsumerMember(settings, f"{name}-{world.random.getrandbits(64):x}")
@@ -263,7 +266,7 @@ class BrokerMember(Process):
 
         def reply(data: bytes | None) -> None:
             size = 0 if data is None else len(data)
-            self.world.send(size, lambda: self.when_awake(lambda: answered(data)))
+            self.world.answer(size, lambda: self.when_awake(lambda: answered(data)))
 
         def answered(data: bytes | None) -> None:
             if forget:

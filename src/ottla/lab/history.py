@@ -4,6 +4,7 @@
 | --- | --- |
 | a member joined | it starts |
 | a member left | it is closed |
+| a member left because its application did not poll | it does not poll until it joins again |
 | a session expired, and the same client joined later | its process stops, from one session timeout before until then |
 | a session expired | it crashes one session timeout before |
 | the others waited for a member | it does not poll for this long |
@@ -20,14 +21,16 @@ from dataclasses import dataclass, replace
 
 from ottla.coordinator import history as h
 from ottla.coordinator.records import HistoryValue, Trigger, Who
+from ottla.groups.diagnosis import SAME_PROCESS, is_slow, poll_interval, process
 from ottla.lab.scenarios import Event, Scenario
 from ottla.types import Millis
 
 QUIET: Millis = 120_000
 """Longer times without an event are cut to this length."""
 BEFORE: Millis = 5_000
-SAME_PROCESS: Millis = 600_000
-"""A client that joins within this time after its session expired was the same process."""
+DEFAULT_POLL_INTERVAL: Millis = 300_000
+UNTIL_BACK: Millis = 60_000
+"""For so long a member that left because it did not poll, and was not seen again, did not poll either."""
 _LEFT = (h.MEMBER_LEFT, h.GROUP_TOO_LARGE)
 _GREW = (h.PARTITIONS_ADDED, h.TOPIC_METADATA_CHANGED)
 
@@ -41,6 +44,11 @@ class Replay:
     partitions: int
     design: str
     """The design that the group has."""
+    session_timeout: Millis
+    max_poll_interval: Millis
+    """What members said when they left because of it, or the clients' default."""
+    longest_poll: Millis = 0
+    """The longest time that a member which left because of it did not poll; 0 if none did."""
 
 
 def replay(group: str, values: Sequence[HistoryValue], *, is_consumer: bool, session_timeout: Millis) -> Replay:
@@ -62,7 +70,16 @@ def replay(group: str, values: Sequence[HistoryValue], *, is_consumer: bool, ses
     partitions = max(value.partitions_kept + value.partitions_moved for value in values)
     scenario = Scenario(group, tuple(_shortened(sorted(events, key=lambda one: one.at))))
     is_static = any(one.who is not None and one.who.group_instance_id for one in triggers)
-    return Replay(scenario, at_start, max(partitions, 1), _design(values[-1].protocol, is_consumer, is_static))
+    slow = [one for one in triggers if is_slow(one)]
+    return Replay(
+        scenario,
+        at_start,
+        max(partitions, 1),
+        _design(values[-1].protocol, is_consumer, is_static),
+        session_timeout,
+        next((found for one in reversed(slow) if (found := poll_interval(one.reason))), DEFAULT_POLL_INTERVAL),
+        max((_slow_from_to(one, triggers)[1] for one in slow), default=0),
+    )
 
 
 class _Numbers:
@@ -81,11 +98,6 @@ class _Numbers:
         return self.known[name]
 
 
-def process(who: Who) -> str:
-    """What stays the same when a process joins again."""
-    return who.group_instance_id or f"{who.client_id}@{who.client_host}"
-
-
 def _events(trigger: Trigger, later: Sequence[Trigger], numbers: _Numbers, session_timeout: Millis) -> list[Event]:
     if trigger.kind in _GREW:
         return [Event(trigger.at, "partitions", count=1)]
@@ -94,19 +106,38 @@ def _events(trigger: Trigger, later: Sequence[Trigger], numbers: _Numbers, sessi
     number = numbers.of(trigger.who, starts=trigger.kind == h.MEMBER_JOINED)
     if trigger.kind == h.MEMBER_JOINED:
         return [Event(trigger.at, "start", number)]
+    if is_slow(trigger):
+        began, length = _slow_from_to(trigger, later)
+        return [Event(began, "slow", number, length)]
     if trigger.kind in _LEFT:
         return [Event(trigger.at, "leave", number)]
     if trigger.kind == h.STATIC_MEMBER_REPLACED:
         return [Event(trigger.at - 1, "crash", number), Event(trigger.at, "start", number)]
     if trigger.kind == h.SESSION_EXPIRED:
         began = trigger.at - session_timeout
-        name = process(trigger.who)
-        again = (one for one in later if one.kind == h.MEMBER_JOINED and one.who and process(one.who) == name)
-        back = next(again, None)
-        if back is not None and back.at - trigger.at <= SAME_PROCESS:
+        back = _return(trigger, later)
+        if back is not None:
             return [Event(began, "pause", number, back.at - began)]
         return [Event(began, "crash", number)]
     return []
+
+
+def _return(trigger: Trigger, later: Sequence[Trigger]) -> Trigger | None:
+    """When the process of a member that went joined again, if it did so soon."""
+    assert trigger.who is not None
+    name = process(trigger.who)
+    for one in later:
+        is_back = one.kind == h.MEMBER_JOINED and one.who is not None and process(one.who) == name
+        if is_back and 0 <= one.at - trigger.at <= SAME_PROCESS:
+            return one
+    return None
+
+
+def _slow_from_to(trigger: Trigger, later: Sequence[Trigger]) -> tuple[Millis, Millis]:
+    """When a member that left because it did not poll began not to, and for how long."""
+    interval = poll_interval(trigger.reason) or DEFAULT_POLL_INTERVAL
+    back = _return(trigger, later)
+    return trigger.at - interval, interval + (back.at - trigger.at if back is not None else UNTIL_BACK)
 
 
 def _at_start(first: HistoryValue) -> int:
@@ -120,10 +151,10 @@ def _shortened(events: Sequence[Event]) -> list[Event]:
     if not events:
         return []
     result: list[Event] = []
-    at, end = BEFORE, events[0].at
+    at, end, busy = BEFORE, events[0].at, 0
     for event in events:
-        at += min(max(event.at - end, 0), QUIET)
-        end = max(end, event.at)
+        at += min(max(event.at - end, 0), max(QUIET, busy - end))
+        end, busy = max(end, event.at), max(busy, event.at + event.length)
         result.append(replace(event, at=at))
     return result
 
@@ -134,17 +165,3 @@ def _design(assignor: str, is_consumer: bool, is_static: bool) -> str:
     if assignor == "cooperative-sticky":
         return "classic-cooperative"
     return "classic-static" if is_static else "classic-eager"
-
-
-def advice(results: Sequence[tuple[str, Millis, Millis]], current: tuple[str, Millis]) -> str:
-    """What would have helped most, of (design, session timeout, time without consumption).
-
-    >>> advice([("classic-eager", 45_000, 90_000), ("consumer", 45_000, 4_000)], ("classic-eager", 45_000))
-    'consumer with a session timeout of 45 s would have had 4 s instead of 90 s without consumption'
-    """
-    now = next(without for design, timeout, without in results if (design, timeout) == current)
-    design, timeout, without = min(results, key=lambda one: one[2])
-    if without > 0.9 * now:
-        return "no other design or session timeout would have helped much"
-    told = f"{without / 1000:.0f} s instead of {now / 1000:.0f} s without consumption"
-    return f"{design} with a session timeout of {timeout / 1000:.0f} s would have had {told}"

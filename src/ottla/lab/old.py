@@ -10,6 +10,7 @@ or are gone, and tells each its share, with a generation. Commits go through it,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ottla.lab.member import Process
@@ -38,55 +39,61 @@ def share(members: list[str], partitions: int) -> dict[str, set[int]]:
     return shares
 
 
-class ZooMember(Process):
-    """What the members of both designs share: the registration."""
+class Registration:
+    """The node of a member in ``/ids``. A member that lost its session registers again when it has contact."""
 
-    def __init__(self, world: World, zookeeper: ZooKeeper, name: str) -> None:
-        super().__init__(world, name, name)
-        self.zookeeper = zookeeper
+    def __init__(
+        self,
+        member: Process,
+        zookeeper: ZooKeeper,
+        *,
+        registered: Callable[[], None] = lambda: None,
+        watched: Callable[[str], None] = lambda path: None,
+    ) -> None:
+        self._member = member
+        self._zookeeper = zookeeper
+        self._registered = registered
+        self._watched = watched
         self.session = self._register()
         self._look()
 
     def _register(self) -> Session:
-        session = Session(self.zookeeper, self, self.watched)
-        session.create(f"{IDS}/{self.name}", self.name, lambda _: self.registered())
+        session = Session(self._zookeeper, self._member, self._watched)
+        session.create(f"{IDS}/{self._member.name}", self._member.name, lambda _: self._registered())
         return session
 
     def _look(self) -> None:
-        """Notice the end of the session when it has contact again."""
-        if not self.is_alive:
+        """Notice the end of the session."""
+        member = self._member
+        if not member.is_alive:
             return
-        if self.reads and not self.is_cut and self.session.is_expired:
-            self.drop(commits=False)
+        if member.reads and not member.is_cut and self.session.is_expired:
+            member.drop(commits=False)
             self.session = self._register()
-        self.world.after(500, self._look)
+        member.world.after(500, self._look)
+
+
+class Watcher(Process):
+    """A consumer that decides alone."""
+
+    def __init__(self, world: World, zookeeper: ZooKeeper, name: str) -> None:
+        super().__init__(world, name, name)
+        self._attempt = 0
+        self._is_busy = self._is_due = False
+        self._registration = Registration(self, zookeeper, registered=self._begin, watched=self._watched)
+
+    @property
+    def session(self) -> Session:
+        return self._registration.session
+
+    def may_commit(self, partition: int) -> bool:
+        return self.is_alive  # Nobody checks.
 
     def leave(self) -> None:
         super().leave()
         self.session.end()
 
-    def registered(self) -> None:
-        """The registration is in ZooKeeper."""
-
-    def watched(self, path: str) -> None:
-        """A watch has fired."""
-
-
-class Watcher(ZooMember):
-    """A consumer that decides alone."""
-
-    def __init__(self, world: World, zookeeper: ZooKeeper, name: str) -> None:
-        self._attempt = 0
-        self._is_busy = self._is_due = False
-        super().__init__(world, zookeeper, name)
-
-    def may_commit(self, partition: int) -> bool:
-        return self.is_alive  # Nobody checks.
-
-    def registered(self) -> None:
-        self._begin()
-
-    def watched(self, path: str) -> None:
+    def _watched(self, path: str) -> None:
         self._is_due = True
         if not self._is_busy:
             self._begin()
@@ -217,14 +224,19 @@ class Assigner(Process):
             self._begin()
 
 
-class ServedMember(ZooMember):
+class ServedMember(Process):
     """A consumer that a coordinator tells what to read."""
 
     def __init__(self, world: World, zookeeper: ZooKeeper, name: str, coordinator: Assigner) -> None:
+        super().__init__(world, name, name)
         self._coordinator = coordinator
         self._generation = -1
         coordinator.members[name] = self
-        super().__init__(world, zookeeper, name)
+        self._registration = Registration(self, zookeeper)
+
+    def leave(self) -> None:
+        super().leave()
+        self._registration.session.end()
 
     def may_commit(self, partition: int) -> bool:
         return self._coordinator.reads and self._generation == self._coordinator.generation
@@ -235,7 +247,7 @@ class ServedMember(ZooMember):
 
     def _stop(self) -> None:
         self.drop(commits=True)
-        self.world.send(MESSAGE, lambda: self._coordinator.stopped(self.name))
+        self.world.answer(MESSAGE, lambda: self._coordinator.stopped(self.name))
 
     def begin(self, numbers: set[int], generation: int) -> None:
         def take() -> None:

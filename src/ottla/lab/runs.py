@@ -19,6 +19,7 @@ from ottla.lab.zookeeper import ZooKeeper
 from ottla.types import Millis
 
 SESSION_TIMEOUT: Millis = 10_000
+MAX_POLL_INTERVAL: Millis = 60_000
 WARM_UP: Millis = 600_000
 PARTITIONS_EACH = 2
 
@@ -35,6 +36,7 @@ class Result:
     partitions: int
     seed: int
     session_timeout_ms: Millis
+    max_poll_interval_ms: Millis
     requests: int
     """Requests about the group, with heartbeats, without commits and fetches."""
     notifications: int
@@ -61,8 +63,9 @@ class Result:
 class Group:
     """The members of a design, by number."""
 
-    def __init__(self, world: World, design: str, session_timeout: Millis) -> None:
+    def __init__(self, world: World, design: str, session_timeout: Millis, max_poll_interval: Millis) -> None:
         self.world = world
+        self._max_poll_interval = max_poll_interval
         self.members: dict[int, Process] = {}
         self._lives = 0
         self.start, self.fail = self._design(design, session_timeout)
@@ -95,6 +98,7 @@ class Group:
                 protocol=protocol,
                 assignor=assignor,
                 session_timeout=timeout,
+                max_poll_interval=self._max_poll_interval,
                 instance_id=f"i-{number}" if design == "classic-static" else None,
             )
 
@@ -132,10 +136,11 @@ def run(
     seed: int,
     session_timeout: Millis = SESSION_TIMEOUT,
     partitions: int | None = None,
+    max_poll_interval: Millis = MAX_POLL_INTERVAL,
 ) -> Result:
     """Start a group, wait until it is stable, let the events happen, and count."""
     world = World(seed, members * PARTITIONS_EACH if partitions is None else partitions)
-    group = Group(world, design, session_timeout)
+    group = Group(world, design, session_timeout, max_poll_interval)
     for number in range(members):
         world.after(number * 50, partial(group.do, Event(0, "start", number)))
     world.run_until(world.now + members * 50)
@@ -156,6 +161,7 @@ def run(
         partitions=world.partitions,
         seed=seed,
         session_timeout_ms=session_timeout,
+        max_poll_interval_ms=max_poll_interval,
         requests=ledger.requests,
         notifications=ledger.notifications,
         bytes=ledger.size,

@@ -183,3 +183,8 @@ class World(Timeline):
         """Count a message and deliver it a little later."""
         self.ledger.message(size, now=self.now, is_notification=is_notification)
         self.after(self.latency(), deliver)
+
+    def answer(self, size: int, deliver: Callable[[], None]) -> None:
+        """Deliver a response a little later. Only its bytes count: it belongs to a request."""
+        self.ledger.size += size
+        self.after(self.latency(), deliver)

@@ -143,10 +143,7 @@ class Session:
             return
         answer = run()
         size = HEADER + (sum(map(len, answer)) if isinstance(answer, list) else 0)
-        self.world.ledger.size += size
-        self.world.after(
-            self.world.latency(), lambda: self.process.when_awake(lambda: self._answered(answer, on_answer))
-        )
+        self.world.answer(size, lambda: self.process.when_awake(lambda: self._answered(answer, on_answer)))
 
     def _answered(self, answer: Any, on_answer: Callable[[Any], None]) -> None:
         if not self.process.is_cut:

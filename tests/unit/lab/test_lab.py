@@ -145,3 +145,17 @@ def test_wrong_scenarios_are_told(tmp_path: Path, text: str, message: str) -> No
 def test_wrong_usage_is_told(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", *args]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["flapping-network", "--real"], "cuts members off the network, which only the simulation can do"),
+        (["scale", "--real", "--members", "30"], "at most 20 members, because each is a process"),
+        (["scale", "--real", "--chart", "x.svg"], "--chart: not with --real"),
+        (["--group", "g", "--real"], "--real: not with --group"),
+    ],
+)
+def test_what_real_processes_cannot_do(args: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", *args]) == 2
+    assert problem in capsys.readouterr().err

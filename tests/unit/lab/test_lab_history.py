@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +11,8 @@ from ottla import Broker, Consumer, Producer
 from ottla.cli.main import main
 from ottla.coordinator import history as h
 from ottla.coordinator.records import HistoryValue, Latecomer, Trigger, Who
-from ottla.lab.history import advice, replay
-from ottla.lab.runs import run
+from ottla.lab.history import replay
+from ottla.lab.replays import Setting, advice, run_under, settings
 
 START = 1_700_000_000_000
 MINUTE = 60_000
@@ -73,26 +74,37 @@ def test_a_group_that_rebalanced_twenty_times_because_of_one_slow_member() -> No
         values.append(rebalance(2 * n, at, (h.MEMBER_JOINED, f"worker-{n}"), late=("slow", 20_000)))
         values.append(rebalance(2 * n + 1, at + 3 * MINUTE, (h.MEMBER_LEFT, f"worker-{n}"), late=("slow", 20_000)))
     found = replay("billing", values, is_consumer=False, session_timeout=45_000)
-    costs = []
-    for design in ("classic-eager", "classic-cooperative", "consumer"):
-        result = run(
-            design,
-            found.scenario,
-            members=found.members,
-            partitions=found.partitions,
-            seed=1,
-            session_timeout=45_000,
-        )
-        costs.append((design, 45_000, result.without_ms))
-    told = advice(costs, ("classic-eager", 45_000))
-    assert told.startswith(("consumer with", "classic-cooperative with"))
-    now, best = costs[0][2], min(one[2] for one in costs)
-    assert now > 10 * best
+    results = [run_under(found, one, seed=1) for one in settings(found, ["classic-cooperative", "consumer"])]
+    told = advice(found, results)
+    assert told.startswith(("group.protocol=consumer would have helped most", "partition.assignment.strategy=coop"))
+    assert results[0].without_ms > 10 * min(one.without_ms for one in results)
+
+
+def test_a_member_that_left_because_it_did_not_poll_names_the_setting() -> None:
+    values = []
+    for n in range(3):
+        at = START + n * 6 * MINUTE
+        left = rebalance(2 * n, at, (h.MEMBER_LEFT, "slow"))
+        reason = "no poll for longer than max.poll.interval.ms (60000)"
+        values.append(replace(left, triggers=tuple(replace(one, reason=reason) for one in left.triggers)))
+        values.append(rebalance(2 * n + 1, at + 30_000, (h.MEMBER_JOINED, "slow")))
+    found = replay("billing", values, is_consumer=False, session_timeout=45_000)
+    assert (found.max_poll_interval, found.longest_poll) == (60_000, 90_000)
+    assert {one.length for one in found.scenario.events if one.action == "slow"} == {90_000}
+    assert settings(found, [])[1] == Setting("classic-eager", 45_000, 120_000)
+    results = [run_under(found, one, seed=1) for one in settings(found, ["consumer"])]
+    now, longer = results[0], results[2]
+    assert (now.max_poll_interval_ms, longer.max_poll_interval_ms) == (60_000, 120_000)
+    assert now.moved > 6
+    assert longer.moved == 0, "nobody leaves any more"
+    assert advice(found, results).startswith("max.poll.interval.ms=120000 would have helped most: 0 s instead of")
 
 
 def test_a_setting_that_does_not_help_is_not_advised() -> None:
-    told = advice([("classic-eager", 45_000, 1_000), ("consumer", 45_000, 950)], ("classic-eager", 45_000))
-    assert told == "no other design or session timeout would have helped much"
+    values = [rebalance(0, START, (h.PARTITIONS_ADDED, "a"))]
+    found = replay("billing", values, is_consumer=False, session_timeout=45_000)
+    results = [run_under(found, one, seed=1) for one in settings(found, [])]
+    assert advice(found, results) == "no other design or timeout would have helped much"
 
 
 def test_the_history_of_a_real_group(capsys: pytest.CaptureFixture[str]) -> None:
