@@ -28,6 +28,9 @@ from typing import Any, NamedTuple
 MACHINE, SELF = "machine", "self"
 _SOURCE, _READING, _SINK = "ottla.spark.source", "ottla.spark.reading", "ottla.spark.sink"
 _ONCE, _PREPARED = "ottla.spark.exactly_once", "ottla.clients.producer.prepared"
+_LAKES = "ottla.spark.pipelines.lakes"
+_DATABASES = "ottla.spark.pipelines.databases"
+DATABASES = ("postgres", "sqlite", "duckdb")
 _WRITING, _BACKLOG = "ottla.spark.pipelines.shared.writing", "ottla.spark.pipelines.shared.backlog"
 
 
@@ -40,6 +43,8 @@ class Point(NamedTuple):
     """before, after, or between: after the first of several concurrent calls."""
     most: int
     """The number of calls in the first one or two micro-batches; n is at most this."""
+    sink: str = ""
+    """The kind of sink that comes to it (`--sink`); empty: all."""
 
 
 #: In the order of a micro-batch.
@@ -66,6 +71,25 @@ POINTS = {
     "late records stored": Point(_BACKLOG, "Backlog.add", "after", 3),
     "late batch written": Point(_BACKLOG, "Backlog._done", "before", 3),
     "late batch forgotten": Point(_BACKLOG, "Backlog._done", "after", 3),
+    "delta file written": Point(f"{_LAKES}.delta", "DeltaFiles.write", "after", 9, "delta"),
+    "delta before commit": Point(f"{_LAKES}.delta", "DeltaLake.commit", "before", 5, "delta"),
+    "delta committed": Point(f"{_LAKES}.delta", "DeltaLake.commit", "after", 5, "delta"),
+    "delta upsert begins": Point(f"{_LAKES}.sink", "LakeWriter._change", "before", 3, "delta"),
+    "iceberg file written": Point(f"{_LAKES}.iceberg", "IcebergFiles.write", "after", 9, "iceberg"),
+    "iceberg before commit": Point(f"{_LAKES}.iceberg", "IcebergLake.commit", "before", 5, "iceberg"),
+    "iceberg committed": Point(f"{_LAKES}.iceberg", "IcebergLake.commit", "after", 5, "iceberg"),
+    "iceberg upsert written": Point(f"{_LAKES}.sink", "LakeWriter._change", "after", 3, "iceberg"),
+    **{
+        f"{form} {name}": Point(f"{_DATABASES}.{module}", function, moment, 5, form)
+        for name, module, function, moment in (
+            ("rows staged", "connections", "Connection.ingest", "after"),
+            ("before move", "sink", "DatabaseWriter._move", "before"),
+            ("moved", "sink", "DatabaseWriter._move", "after"),
+            ("committed", "sink", "DatabaseWriter.write", "after"),
+        )
+        for form in DATABASES
+    },
+    "postgres all tasks done": Point(f"{_DATABASES}.sink", "copy_from_tasks", "after", 5, "postgres"),
 }
 #: Points that only a shared read comes to.
 SHARED_POINTS = [name for name, point in POINTS.items() if point.module in (_WRITING, _BACKLOG)]

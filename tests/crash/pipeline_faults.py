@@ -27,6 +27,8 @@ class Fault:
     victim: str = MACHINE
     master: str = LOCAL
     harms_broker: bool = False
+    sink: str = ""
+    """The kind of sink that it is for (`--sink`); empty: all."""
 
 
 def await_doom(run: Run, application: Application) -> str:
@@ -123,6 +125,24 @@ def _broker_and_machine(run: Run, application: Application) -> str:
     return moment
 
 
+def _database(run: Run, application: Application) -> str:
+    assert run.database is not None, "this fault needs --sink postgres"
+    moment = _wait_a_moment(run, application, 0.5)
+    run.database.kill()
+    application.wait(run.chance.uniform(0, 3))
+    run.database.recover()
+    return f"{moment}{_aftermath(run, application)}"
+
+
+def _database_and_machine(run: Run, application: Application) -> str:
+    assert run.database is not None, "this fault needs --sink postgres"
+    moment = _wait_a_moment(run, application)
+    run.database.kill()
+    application.kill_all()
+    run.database.recover()
+    return moment
+
+
 def _clean(run: Run, application: Application) -> str:
     moment = _wait_a_moment(run, application)
     application.terminate()
@@ -156,6 +176,9 @@ FAULTS = [
     Fault("broker", _broker, harms_broker=True),
     Fault("broker under a cluster", _broker, master=CLUSTER, harms_broker=True),
     Fault("broker and machine", _broker_and_machine, harms_broker=True),
+    Fault("database", _database, sink="postgres"),
+    Fault("database under a cluster", _database, master=CLUSTER, sink="postgres"),
+    Fault("database and machine", _database_and_machine, sink="postgres"),
     Fault("stop", _clean),
     Fault("file of planned offsets", _at_file(1, "offsets")),
     Fault("file of the table's log", _at_file(0, "table/_spark_metadata")),
@@ -172,7 +195,13 @@ FAULTS = [
 ]
 
 
-def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool, shared: bool = True) -> list[Fault]:
+def _of_sink(fault: Fault) -> str:
+    return fault.sink if fault.point is None else POINTS[fault.point].sink
+
+
+def choose(
+    names: str | None, rounds: int, seed: int, *, with_broker: bool, shared: bool = True, sink: str = ""
+) -> list[Fault]:
     """The faults of a run: the named ones in order, or all of them in random order."""
     if names:
         known = {fault.name: fault for fault in FAULTS}
@@ -183,5 +212,8 @@ def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool, shar
     else:
         found = [fault for fault in FAULTS if with_broker or not fault.harms_broker]
         found = [fault for fault in found if shared or fault.point not in SHARED_POINTS]
+        found = [fault for fault in found if _of_sink(fault) in ("", sink)]
         random.Random(seed).shuffle(found)
+        # What the chosen sink adds comes first: a run may be short.
+        found.sort(key=lambda fault: sink == "" or _of_sink(fault) != sink)
     return [found[number % len(found)] for number in range(rounds)]

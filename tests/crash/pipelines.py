@@ -1,9 +1,10 @@
 """A pipeline under kill -9: tables, topic and dead letters must have every input exactly once.
 
-    python -m tests.crash.pipelines --rounds 25 --seed 1 [--read separate]
+    python -m tests.crash.pipelines --rounds 25 --seed 1 [--read separate] [--sink delta]
 
-All sinks and the dead letters share one read, unless `--read separate`. One of the tables is a late sink. `--plant`
-plants a bug, which the checks must find: the topic sink forgets the batches of earlier runs.
+All sinks and the dead letters share one read, unless `--read separate`. One of the tables is a late sink. `--sink` adds
+two tables of that kind: one that appends, and one that replaces rows by key (pipeline_sinks.py). `--plant` plants a
+bug, which the checks must find: the topic sink forgets the batches of earlier runs.
 
 A round starts `ottla pipeline run` on the checkpoint of the previous round, lets it process small micro-batches while
 numbered records arrive, and ends it with one of FAULTS: kill everything, the driver, the JVM, a worker, an executor, or
@@ -36,6 +37,7 @@ from .pipeline_books import Writer, differences, is_broken, open_transactions, r
 from .pipeline_doom import POINTS
 from .pipeline_faults import FAULTS, LOCAL, Fault, await_doom, choose
 from .pipeline_process import Application, Flow, Stuck
+from .pipeline_sinks import EXTRA, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,12 +69,14 @@ max_offsets_per_trigger = {batch}
 
 [[sink]]
 name = "table"
+input = "numbers"
 format = "parquet"
 path = "table"
 origin = true
 
 [[sink]]
 name = "copies"
+input = "numbers"
 format = "topic"
 topic = "{copies}"
 deliver = "exactly-once"
@@ -86,6 +90,7 @@ deliver = "exactly-once"
 LATE = """
 [[sink]]
 name = "late"
+input = "numbers"
 format = "parquet"
 path = "late"
 origin = true
@@ -118,6 +123,7 @@ class Run:
         say: Callable[[str], None] = print,
         read: str = "shared",
         plant: bool = False,
+        sink: str | None = None,
     ) -> None:
         self.directory = directory
         self.chance = random.Random(seed)
@@ -133,8 +139,12 @@ class Run:
         self.topics = {"numbers": name, "copies": f"{name}-copies", "dead": f"{name}-dead"}
         self._read = read
         self._plant_bug = plant
+        self._extra = None if sink is None else EXTRA[sink]
+        self.database = self._extra.server() if self._extra is not None and self._extra.server is not None else None
         state = directory / "state"
         names = ("shared/numbers",) if read == "shared" else ("table", "copies", "dead-letters/numbers")
+        if read != "shared" and sink is not None:
+            names = (*names, "lake", "newest")
         self.flows = [Flow(state / name) for name in names]
         self.tables = ("table", "late") if read == "shared" else ("table",)
         self._writer: Writer
@@ -162,6 +172,9 @@ class Run:
     def _begin(self) -> None:
         if self.broker is not None:
             self.broker.start()
+        if self.database is not None:
+            self.database.start()
+            (self.directory / "database").write_text(self.database.plain_url)
         with Admin(bootstrap_servers=self.servers) as admin:
             for topic in self.topics.values():
                 admin.create_topics(NewTopic(topic, num_partitions=PARTITIONS))
@@ -173,7 +186,8 @@ class Run:
         file = self.directory / "kills.toml"
         late = LATE if self._read == "shared" else ""
         text = DECLARATION.format(servers=self.servers, batch=batch, read=self._read, **self.topics)
-        file.write_text(text + late)
+        more = self._extra.declaration if self._extra else ""
+        file.write_text(text + late + more.replace("URL", self.database.plain_url if self.database else ""))
         return file
 
     # ── A round ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -217,6 +231,9 @@ class Run:
         for table in self.tables:
             found += repeats(read_table(self.directory / table), table)
         found += repeats(read_topic(self.servers, self.topics["dead"]), "dead letters")
+        if self._extra is not None:
+            for table in ("lake", "newest"):
+                found += repeats(self._extra.read(self.directory, table), table)
         if found:
             raise AssertionError("\n".join(found))
 
@@ -275,6 +292,9 @@ class Run:
             self.problems += differences(read_table(self.directory / table), good, table)
         self.problems += differences(map(int, topics["copies"]), good, "copies")
         self.problems += differences(topics["dead"], broken, "dead letters")
+        if self._extra is not None:
+            self.problems += differences(self._extra.read(self.directory, "lake"), good, "lake")
+            self.problems += differences(self._extra.read(self.directory, "newest"), newest(good), "newest")
         self.problems += open_transactions(self.servers, self.topics.values())
 
     def _audit(self, spark: SparkSession) -> None:
@@ -319,6 +339,8 @@ class Run:
             application.close()
         if self.broker is not None:
             self.broker.close()
+        if self.database is not None:
+            self.database.stop()
 
 
 def tell(run: Run) -> None:
@@ -347,6 +369,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round after so long")
     parser.add_argument("--bootstrap", help="use a running broker, such as Apache Kafka; it is not killed")
     parser.add_argument("--read", choices=("shared", "separate"), default="shared", help="default: shared")
+    parser.add_argument("--sink", choices=EXTRA, help="also write two tables of this kind")
     parser.add_argument("--plant", action="store_true", help="plant a bug, which the checks must find")
     parser.add_argument("--directory", type=Path, default=None, help="where the data goes; kept when something fails")
     args = parser.parse_args()
@@ -357,7 +380,14 @@ def main() -> int:
         print("\n".join(gone), file=sys.stderr)
         return 2
     seed = random.randrange(10**6) if args.seed is None else args.seed
-    faults = choose(args.faults, args.rounds, seed, with_broker=args.bootstrap is None, shared=args.read == "shared")
+    faults = choose(
+        args.faults,
+        args.rounds,
+        seed,
+        with_broker=args.bootstrap is None,
+        shared=args.read == "shared",
+        sink=args.sink or "",
+    )
     directory = args.directory or Path(tempfile.mkdtemp(prefix="ottla-pipelines-"))
     directory.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed}, data in {directory}", flush=True)
@@ -369,6 +399,7 @@ def main() -> int:
         say=lambda line: print(line, flush=True),
         read=args.read,
         plant=args.plant,
+        sink=args.sink,
     )
     try:
         run.go(faults, args.seconds)

@@ -42,7 +42,23 @@ def crash(faults: str, *more: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("read", FAULTS)
 def test_a_pipeline_delivers_exactly_once_under_kill_9(read: str) -> None:
     run = crash(FAULTS[read], "--read", read)
-    assert run.returncode == 0
+    assert run.returncode == 0, run.stdout
+    assert "each is there exactly once, and the audit says so" in run.stdout
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_have_every_input_once_under_kill_9(kind: str) -> None:
+    pytest.importorskip("deltalake" if kind == "delta" else "pyiceberg")
+    run = crash(f"{kind} file written,{kind} before commit,{kind} committed", "--sink", kind)
+    assert run.returncode == 0, run.stdout
+    assert "each is there exactly once, and the audit says so" in run.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_databases_have_every_input_once_under_kill_9(kind: str) -> None:
+    run = crash(f"{kind} rows staged,{kind} moved,{kind} committed", "--sink", kind)
+    assert run.returncode == 0, run.stdout
     assert "each is there exactly once, and the audit says so" in run.stdout
 
 

@@ -30,7 +30,7 @@ PACKAGES = ",".join(DRIVERS[name].package for name in ("postgresql", "mariadb", 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/databases/"):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(pytest.mark.timeout(600))
 

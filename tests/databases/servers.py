@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from compat.waiting import until
+
+def _until(condition: Callable[[], bool], what: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
 
 
 class Server:
@@ -36,6 +46,13 @@ class Server:
             return subprocess.Popen([*self._as, *command], cwd=self.directory, stdout=output, stderr=output)
 
 
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 class Postgres:
     url = "jdbc:postgresql://127.0.0.1:{port}/postgres"
 
@@ -52,8 +69,33 @@ class Postgres:
     def start(self) -> None:
         initdb = str(Path(self._control).with_name("initdb"))
         self._server.run(initdb, "-D", self._data, "-A", "trust", "-U", "ottla", "--no-sync")
+        self._run()
+
+    def _run(self) -> None:
         where = f"-p {self._server.port} -k {self._server.directory} -c listen_addresses=127.0.0.1 -c fsync=off"
         self._server.run(self._control, "-D", self._data, "-w", "-o", where, "start")
+
+    @property
+    def plain_url(self) -> str:
+        """The URL for libpq."""
+        return self.url.removeprefix("jdbc:")
+
+    def kill(self) -> None:
+        """kill -9 the server and its processes."""
+        main = int((Path(self._data) / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        for pid in (main, *map(int, children)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in (main, *map(int, children)):
+            _until(partial(_is_gone, pid), "the server is dead", 60)
+        # Where nobody reaps dead processes, the next server would take the old one for a living one.
+        for lock in (Path(self._data) / "postmaster.pid", *self._server.directory.glob(".s.PGSQL.*.lock")):
+            lock.unlink()
+
+    def recover(self) -> None:
+        """Start again after `kill`."""
+        self._run()
 
     def stop(self) -> None:
         self._server.run(self._control, "-D", self._data, "-m", "immediate", "stop")
@@ -79,7 +121,7 @@ class MariaDb:
         self._server.run("mariadb-install-db", "--no-defaults", data, normal, "--skip-test-db")
         where = (f"--port={port}", f"--socket={here}/socket", f"--pid-file={here}/pid", "--bind-address=127.0.0.1")
         self._process = self._server.start(self._daemon, "--no-defaults", data, *where)
-        until(self._answers, "MariaDB listens", 60)
+        _until(self._answers, "MariaDB listens", 60)
 
     def _answers(self) -> bool:
         with socket.socket() as trying:

@@ -18,7 +18,6 @@ from ottla.clients.admin.blocking import Admin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HERE = Path(__file__).parent
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
@@ -41,7 +40,7 @@ CHANGED_BY_RUN = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/spark/"):
             # Spark leaves sockets and files to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             # The first test starts Spark, which takes minutes on a loaded machine.

@@ -21,7 +21,10 @@ import ottla
 from compat.waiting import until
 from ottla.broker.broker import Broker
 from ottla.cli.main import main
+from ottla.spark.pipelines.audit.stored import stored_audit
+from ottla.spark.pipelines.loading import load
 from ottla.spark.pipelines.run_lock import holder
+from ottla.spark.pipelines.stored_run import stored_run
 from ottla.spark.reading import DOUBT_SECONDS
 from spark.cluster import Cluster
 from spark.conftest import Topics
@@ -142,6 +145,14 @@ def test_the_tutorial_runs(
         "OK: 1,038 produced, 1,010 arrived (20 duplicates dropped, 7 in dead letters, 1 filtered), nothing lost, "
         "nothing repeated"
     )
+    # The console shows the last run and the last audit.
+    pipeline = load(tmp_path / f"{name}.toml")
+    kept, stored = stored_run(pipeline), stored_audit(pipeline)
+    assert kept is not None
+    assert (kept.ending, len(kept.flows)) == ("done", 2)
+    assert all(flow.rows >= 11 and flow.recent[0].seconds > 0 for flow in kept.flows)
+    assert stored is not None
+    assert (stored.report["ok"], stored.text.splitlines()[-1]) == (True, audit.out.splitlines()[-1])
 
 
 def test_sigterm_in_the_middle_and_then_the_rest(
@@ -195,6 +206,7 @@ def test_a_flow_that_fails_is_told_in_two_lines(
     assert not topics.spark.streams.active, "the other flow is stopped"
 
 
+@pytest.mark.long  # tests/unit/spark/pipelines/test_pipeline_sql.py has the messages
 def test_check_finds_wrong_sql(
     topics: Topics, made: Callable[[str], tuple[Path, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -144,6 +144,7 @@ def running(flow: Flow) -> Iterator[Any]:
         query.stop()
 
 
+@pytest.mark.long  # `make crash-pipelines` has late sinks, too
 def test_a_stalled_sink_holds_nobody_up_and_catches_up_exactly_once(declared: Declared, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     (tmp_path / "blocking.py").write_text(BLOCKING)

@@ -159,7 +159,8 @@ def test_sessions_merge(topics: Topics, spark: SparkSession, tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("read", ["shared", pytest.param("separate", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("read", ["shared", "separate"])
 def test_a_running_query_sees_new_rows_of_tables(
     topics: Topics, spark: SparkSession, tmp_path: Path, read: Any
 ) -> None:

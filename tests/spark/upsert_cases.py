@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark.pipelines import JdbcSink, Pipeline, Source
+from ottla.spark.pipelines import DatabaseSink, JdbcSink, Pipeline, Source
+from ottla.spark.pipelines.databases.connections import Place, opened
+from ottla.spark.pipelines.databases.names import Name
 from ottla.spark.pipelines.jdbc.drivers import driver_of, spark_url
 
 if TYPE_CHECKING:
@@ -56,12 +58,22 @@ def pipeline(directory: Path, servers: str, topic: str, *, most: int = 25, **sin
         checkpoint=str(directory / "state"),
         bootstrap_servers=servers,
         sources=[Source(name="changes", topics=[topic], schema=SCHEMA, max_offsets_per_trigger=most)],
-        sinks=[JdbcSink(name="base", **sink)],
+        sinks=[(DatabaseSink if "format" in sink else JdbcSink)(name="base", **sink)],
     )
 
 
 def upserts(**more: Any) -> dict[str, Any]:
     return {"keys": ["id", "region"], "sequence": "ts", "delete_when": "op = 'd'", "exclude": ["op"], **more}
+
+
+def table_rows(sink: DatabaseSink) -> list[tuple[Any, ...]]:
+    """The rows of a table of Postgres, SQLite or DuckDB."""
+    where = sink.url if sink.format == "postgres" else sink.path
+    place = Place(sink.format, where or "", sink.user, sink.password)
+    with opened(place) as connection, connection.transaction():
+        found = connection.table(f"SELECT * FROM {Name.of(sink.table)}")
+    rows = [tuple(row.values()) for row in found.to_pylist()]
+    return sorted(rows, key=lambda row: [(value is None, value) for value in row])
 
 
 def stored(spark: SparkSession, sink: JdbcSink) -> list[tuple[Any, ...]]:

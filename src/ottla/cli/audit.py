@@ -18,8 +18,8 @@ from ottla.cli.options import (
 )
 from ottla.cli.spark_session import spark_options, spark_session
 from ottla.cli.terminal import note, print_json
-from ottla.cli.times import parse_duration, parse_time
 from ottla.errors import OttlaError
+from ottla.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from ottla.spark.audit.report import AuditReport

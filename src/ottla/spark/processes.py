@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from types import ModuleType
+from typing import Any
 
 _HUNG_UP = (BrokenPipeError, ConnectionResetError)
 _DAEMON, _OWN_DAEMON = "pyspark.daemon", "ottla.spark.daemon"
@@ -30,12 +31,19 @@ class _Traceback:
             traceback.print_exc()
 
 
+def _print(*values: object, **options: Any) -> None:
+    """Like `print`, which pyspark's daemon uses to report that its last bytes were not sent."""
+    if not isinstance(sys.exc_info()[1], _HUNG_UP):
+        print(*values, **options)  # noqa: T201
+
+
 def hush(daemon: ModuleType | None = None) -> None:
     """Silence the daemon's tracebacks about disconnects; does nothing in other processes."""
     if daemon is None and _main() == _DAEMON:
         daemon = sys.modules["__main__"]
     if daemon is not None and hasattr(daemon, "traceback"):
         daemon.traceback = _Traceback  # type: ignore[attr-defined]
+        daemon.print = _print  # type: ignore[attr-defined]
 
 
 def leave_if_hung_up() -> None:

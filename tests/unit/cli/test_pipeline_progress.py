@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from ottla.cli.pipeline.display import JsonLines, Lines, Silence, Table, summary
+from ottla.spark.pipelines import ConsoleSink, Pipeline, Source
 from ottla.spark.pipelines.limits import Counted, parse_limit
 from ottla.spark.pipelines.metrics import MetricsError, render, serve, write_file
 from ottla.spark.pipelines.progress import ENDED, FAILED, Board, batch_of
+from ottla.spark.pipelines.stored_run import StoredRunError, save, stored_run
 
 BEGIN = 1_700_000_000
 
@@ -250,3 +252,29 @@ def test_counts_of_rules_in_a_shared_read_belong_to_their_batch_and_sink() -> No
         ("positive", "table", Counted(200, 2)),
     ]
     assert [one.rule for one in board.exceeded] == ["cheap"]
+
+
+def test_the_last_run_is_stored(board: Board, tmp_path: Path) -> None:
+    source = Source(name="orders", topics=["orders"], format="json", schema="id BIGINT")
+    pipeline = Pipeline(name="orders", checkpoint=str(tmp_path), sources=[source], sinks=[ConsoleSink(name="table")])
+    assert stored_run(pipeline) is None
+    board.progress("run-1", {**progress(2, 7), "eventTime": {"watermark": "2023-11-14T22:00:00.000Z"}})
+    save(pipeline, board, started_at=1, now=2)
+    found = stored_run(pipeline)
+    assert found is not None
+    assert (found.started_at, found.saved_at, found.ending) == (1, 2, None)
+    table, letters = found.flows
+    assert [(one.number, one.rows, one.lag) for one in table.recent] == [(0, 100, 30), (1, 40, 0), (2, 7, 30)]
+    assert [one.watermark for one in table.recent] == [None, None, 1_699_999_200_000]
+    assert (table.recent[0].seconds, table.recent[0].rows_per_second) == (0.5, 200.0)
+    assert (letters.name, letters.writes_dead_letters, letters.written) == ("dead-letters.orders", True, 17)
+    save(pipeline, board, started_at=1, now=3, ending="failed", cause="no such column")
+    assert (end := stored_run(pipeline)) is not None
+    assert (end.ending, end.cause) == ("failed", "no such column")
+    (tmp_path / "progress.json").write_text('{"flows": [')
+    with pytest.raises(StoredRunError, match=r"progress\.json is damaged; the next run replaces it"):
+        stored_run(pipeline)
+
+
+def test_a_watermark_before_the_first_records_is_unknown() -> None:
+    assert batch_of({**progress(), "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}).watermark is None

@@ -34,6 +34,25 @@ def test_only_the_daemon_is_hushed_and_only_when_spark_hung_up() -> None:
     assert "BrokenPipeError" in run_as("user.program", HUNG_UP.format(error="BrokenPipeError")).stderr
 
 
+LAST_BYTES = """\
+import socket
+from pyspark import daemon
+from ottla.spark.processes import hush
+sys.modules["pyspark_task"] = types.SimpleNamespace(main=lambda infile, outfile: outfile.write(b"last"))
+sys.argv.append("pyspark_task")
+ours, sparks = socket.socketpair()
+sparks.close()
+{hush}
+daemon.worker(ours, True)
+"""
+
+
+def test_the_daemon_does_not_tell_that_spark_left_before_the_last_bytes() -> None:
+    told = "PySpark daemon failed to flush the output"
+    assert told in run_as("user.program", LAST_BYTES.format(hush="")).stderr
+    assert told not in run_as("user.program", LAST_BYTES.format(hush="hush(daemon)")).stderr
+
+
 LEAVING = """\
 from ottla.spark.processes import leave_if_hung_up
 try:

@@ -9,7 +9,9 @@ import pytest
 
 from ottla.spark.pipelines.declaration import DeclarationError, Pipeline
 from ottla.testing.pipelines.cases import NoCases, case_files, directory_of_tests, read_case
-from ottla.testing.pipelines.suites import load_for_test
+from ottla.testing.pipelines.records import encoded
+from ottla.testing.pipelines.registered import Registered
+from ottla.testing.pipelines.suites import load_case, load_for_test
 
 PIPELINE = """
 name = "orders"
@@ -178,3 +180,65 @@ def test_a_test_needs_no_variables_and_no_address(tmp_path: Path, monkeypatch: p
     assert getattr(found.sinks[0], "path", None) == "elsewhere"
     with pytest.raises(DeclarationError, match=r"customers\.parquet not found"):
         load_for_test(tmp_path / "orders.toml")
+
+
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}%s]}'
+REGISTERED = """
+name = "trades"
+checkpoint = "state"
+
+[[source]]
+name = "trades"
+topics = ["trades"]
+format = "avro"
+registry = "http://127.0.0.1:1"
+event_time = "at"
+
+[[sink]]
+name = "table"
+format = "parquet"
+path = "out"
+"""
+
+
+def test_schemas_in_a_case_take_the_place_of_the_registry(tmp_path: Path) -> None:
+    (tmp_path / "orders.toml").write_text(REGISTERED)
+    file = written(
+        tmp_path,
+        """
+        [registry]
+        trades-value = ["v1.avsc", "v2.avsc"]
+        [[batch]]
+        trades = [
+          {id = 1, _schema = 1},
+          {id = 2, at = 2026-01-01T00:00:00Z},
+        ]
+        [expected]
+        table = []
+        """,
+    )
+    (file.parent / "v1.avsc").write_text(AVRO % "")
+    at = ', {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0}'
+    (file.parent / "v2.avsc").write_text(AVRO % at)
+    loaded = load_case(tmp_path / "orders.toml", file)
+    assert [one.name for one in loaded.case.schemas["trades-value"]] == ["v1.avsc", "v2.avsc"]
+    schemas = {"trades-value": [Registered(7, AVRO % ""), Registered(8, AVRO % at)]}
+    source = loaded.pipeline.sources[0]
+    values = [encoded(one, source, loaded.pipeline, schemas).value for one in loaded.case.batches[0]["trades"]]
+    assert values[0] == b"\0\0\0\0\x07\x02"
+    assert values[1] is not None
+    assert values[1].startswith(b"\0\0\0\0\x08\x04")
+    text = file.read_text()
+    for old, new, message in (
+        ("_schema = 1", "_schema = 3", "record 1 of trades: _schema must be a version from 1 to 2, not 3"),
+        ("_schema = 1", "at = 'noon'", "record 1 of trades: it does not match the Avro schema"),
+        ("{id = 1,", "{no = 1,", "record 1 of trades: the Avro schema has no field no"),
+        ("v1.avsc", "v9.avsc", "v9.avsc not found"),
+        ('["v1.avsc", "v2.avsc"]', "1", "trades-value must be a file with a schema, or a list of them, oldest first"),
+        ("trades-value", "trade-value", "reads the subject trade-value. Did you mean trades-value?"),
+        ('trades-value = ["v1.avsc", "v2.avsc"]', "", 'add [registry] with trades-value = "FILE", or write'),
+    ):
+        file.write_text(text.replace(old, new))
+        with pytest.raises(DeclarationError) as raised:
+            read_case(file, loaded.pipeline)
+        assert message in str(raised.value), message

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.cli.options import add_json_option, add_parser
-from ottla.cli.pipeline import audit, graph, init, replay, reset, run, status, test
+from ottla.cli.pipeline import audit, backfill, graph, init, replay, reset, run, status, test
 from ottla.cli.pipeline.common import add_cluster, add_file, declared
 from ottla.cli.spark_session import spark_session
 from ottla.cli.terminal import plural, print_json, table
@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     status.configure(add_parser(actions, "status", "show the progress of a pipeline, without Spark"))
     audit.configure(add_parser(actions, "audit", "check that all records are in the sinks or the dead letters"))
     replay.configure(add_parser(actions, "replay", "send dead letters back to their original topics"))
+    backfill.configure(add_parser(actions, "backfill", "process a range of records again, into the same tables"))
     reset.configure(add_parser(actions, "reset", "start sinks again from the beginning"))
     graph.configure(add_parser(actions, "graph", "draw a pipeline as SVG, without Spark"))
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from ottla.cli.audit import FOUND_SOMETHING, NOT_DONE
-from ottla.cli.options import UsageError, add_json_option, add_master_option, not_negative, parse_setting, settings
-from ottla.cli.pipeline.common import add_cluster, add_file, declared, reports_problems
+from ottla.cli.options import add_conf_option, add_json_option, add_master_option, not_negative, settings
+from ottla.cli.pipeline.common import add_cluster, add_file, chosen_sinks, declared, reports_problems
 from ottla.cli.spark_session import spark_session
 from ottla.cli.terminal import note, print_json
-from ottla.cli.times import parse_time
 from ottla.errors import OttlaError
-from ottla.suggestions import did_you_mean
+from ottla.spark.pipelines.audit.stored import StoredAudit, save
+from ottla.spark.pipelines.declaration import Pipeline
+from ottla.times import parse_time
+
+if TYPE_CHECKING:
+    from ottla.spark.pipelines.audit.report import PipelineAudit
 
 _EPILOG = """\
 The declaration says what to compare: topics, sinks, dead letters, checkpoints, the keys of a dedupe, and the rules and
 steps that remove records. The pipeline may be running. A sink is audited if its rows have the columns _topic,
-_partition and _offset (parquet, orc, delta and iceberg keep them by default; set origin = true for json, jdbc and
+_partition and _offset (parquet, orc, delta and iceberg keep them by default; set origin = true for json, databases and
 topics). docs/audit.md explains the counts, and what the audit cannot know.
 
 exit codes:
@@ -40,13 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--examples", type=not_negative, default=10, metavar="N", help="show N examples of each kind (default: 10)"
     )
     add_master_option(parser)
-    parser.add_argument(
-        "--conf",
-        type=parse_setting,
-        action="append",
-        metavar="NAME=VALUE",
-        help="a Spark setting; overrides the file; repeatable",
-    )
+    add_conf_option(parser)
     add_json_option(parser)
     parser.set_defaults(run=run)
 
@@ -54,11 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 @reports_problems
 def run(args: Namespace) -> int:
     pipeline = declared(args)
-    chosen = args.sink or []
-    names = [sink.name for sink in pipeline.sinks]
-    for name in chosen:
-        if name not in names:
-            raise UsageError(f"the pipeline has no sink {name}.{did_you_mean(name, names)}")
+    chosen = chosen_sinks(pipeline, args.sink)
     conf = {name: value for name, value in pipeline.spark.items() if name != "spark.master"}
     try:
         with spark_session("ottla pipeline audit", args.master, conf={**conf, **settings(args.conf)}) as spark:
@@ -72,6 +68,7 @@ def run(args: Namespace) -> int:
         # Exit code 1 means that the audit found problems.
         print(f"ottla: error: {' '.join(str(error).split())}", file=sys.stderr)
         return NOT_DONE
+    _save(args, pipeline, found)
     if args.json:
         print_json(found.to_json())
     else:
@@ -79,3 +76,14 @@ def run(args: Namespace) -> int:
     if not found.audits:
         return NOT_DONE
     return 0 if found.ok else FOUND_SOMETHING
+
+
+def _save(args: Namespace, pipeline: Pipeline, found: PipelineAudit) -> None:
+    """Keep the report for the console; an audit is not wrong because it could not be kept."""
+    report = StoredAudit(
+        time.time_ns() // 1_000_000, found.to_json(), str(found), args.sink or [], args.since, args.until
+    )
+    try:
+        save(pipeline, report)
+    except OttlaError as error:
+        note(f"the report was not stored: {error}")

@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 
 from ottla.cli.options import (
     BOOTSTRAP_VARIABLE,
+    UsageError,
     add_command_config_option,
     command_config,
     format_addresses,
@@ -20,6 +21,7 @@ from ottla.cli.options import (
 from ottla.spark.pipelines.declaration import DeclarationError, Pipeline
 from ottla.spark.pipelines.exit_codes import WRONG
 from ottla.spark.pipelines.loading import load
+from ottla.suggestions import did_you_mean
 
 
 def add_file(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -56,6 +58,15 @@ def declared(args: Namespace) -> Pipeline:
         default_servers=os.environ.get(BOOTSTRAP_VARIABLE) or None,
         kafka=command_config(args),
     )
+
+
+def chosen_sinks(pipeline: Pipeline, given: Sequence[str] | None) -> list[str]:
+    """The sinks of ``--sink``; raises UsageError if the pipeline does not have one of them."""
+    names = [sink.name for sink in pipeline.sinks]
+    for name in given or ():
+        if name not in names:
+            raise UsageError(f"the pipeline has no sink {name}.{did_you_mean(name, names)}")
+    return list(given or ())
 
 
 def reports_problems(action: Callable[[Namespace], int]) -> Callable[[Namespace], int]:

@@ -22,11 +22,11 @@ from ottla.cli.options import (
 )
 from ottla.cli.pipeline.common import add_cluster, add_file, declared, reports_problems
 from ottla.cli.terminal import Progress, plural, table
-from ottla.cli.times import parse_duration, parse_time
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.spark.pipelines.replay import MAX_REPLAYS, Choice, Plan, Replay, Replayed, Waiting
 from ottla.spark.pipelines.runner import client_config
 from ottla.spark.pipelines.status import dead_letter_topics, replay_group
+from ottla.times import parse_duration, parse_time
 
 SHOWN = 20
 _EPILOG = """\

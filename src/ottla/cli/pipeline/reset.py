@@ -82,6 +82,7 @@ def _reset(args: Namespace, pipeline: Pipeline, names: Sequence[str]) -> int:
     rule_counts.forget(pipeline, names)
     if not args.json:
         undo = [f"  {command}" for one in plan for command in one.undo]
+        undo += [f"  (in the catalog) rename {one.to} to {one.table}" for flow in plan for one in flow.renames]
         if undo:
             print("\n".join(["To undo this before the next run:", *undo]))
         print(f"done: the next run starts {', '.join(names)} again from the beginning")
@@ -107,6 +108,7 @@ def _confirmed() -> bool:
 
 def _lines(one: FlowReset) -> list[str]:
     moves = [f"  rename the {move.what} {move.path} to {move.to.name}" for move in one.moves]
+    moves += [f"  rename the table {found.table} to {found.to} in its catalog" for found in one.renames]
     if one.leaves is not None:
         moves.append(f"  take it out of the shared read {one.leaves}")
     offsets = [
@@ -125,6 +127,7 @@ def _as_json(one: FlowReset) -> dict[str, Any]:
         "deleted_offsets": [
             {"group": found.group, "partitions": [str(key) for key in found.partitions]} for found in one.offsets
         ],
+        "renames": [{"from": found.table, "to": found.to} for found in one.renames],
         "notes": list(one.notes),
         "undo": one.undo,
     }

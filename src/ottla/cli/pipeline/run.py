@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.options import not_negative, parse_setting, settings
+from ottla.cli.options import add_conf_option, not_negative, settings
 from ottla.cli.pipeline.common import add_cluster, add_file, declared, reports_problems
 from ottla.cli.pipeline.display import (
     LINE_SECONDS,
@@ -29,11 +29,12 @@ from ottla.cli.pipeline.display import (
 )
 from ottla.cli.terminal import note
 from ottla.errors import OttlaError
-from ottla.spark.pipelines import exit_codes, rule_counts
+from ottla.spark.pipelines import exit_codes, rule_counts, stored_run
 from ottla.spark.pipelines.compile import compile_pipeline
 from ottla.spark.pipelines.declaration import ConsoleSink, DeclarationError, Pipeline
 from ottla.spark.pipelines.failures import Failure, cause_of
 from ottla.spark.pipelines.metrics import render, serve, write_file
+from ottla.spark.pipelines.monitor import Monitor
 from ottla.spark.pipelines.progress import Board, RuleProgress
 from ottla.spark.pipelines.rules import limits_of
 from ottla.spark.pipelines.run_lock import AlreadyRunning, local_path, run_lock
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 LOG = "spark.log"
 _ENDING = ("available-now", "once")
 METRICS_SECONDS = 1.0
+STORE_SECONDS = 1.0
 
 EPILOG = """\
 Stop it with Ctrl-C or SIGTERM. The current micro-batch is finished (or canceled after --stop-timeout, and repeated by
@@ -81,13 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     add_cluster(parser)
     parser.add_argument("--master", metavar="URL", help="the Spark master (default: local[*])")
-    parser.add_argument(
-        "--conf",
-        type=parse_setting,
-        action="append",
-        metavar="NAME=VALUE",
-        help="a Spark setting, such as spark.driver.memory=2g; overrides the file; repeatable",
-    )
+    add_conf_option(parser)
     parser.add_argument("--once", action="store_true", help="process all current records, and exit")
     parser.add_argument(
         "--accept-limits",
@@ -170,47 +166,57 @@ class _Run:
         self._log = args.log or _log_path(pipeline)
         self._board = Board(pipeline.name, [])
         self._display = self._chosen_display()
-        self._next_metrics = 0.0
+        self._next_metrics = self._next_store = 0.0
+        self._started_at = time.time_ns() // 1_000_000
         self._saved: list[RuleProgress] | None = None
         self._is_remote = local_path(pipeline.path(pipeline.checkpoint)) is None
         self._spark: SparkSession | None = None
+        self._monitor: Monitor
 
     def run(self) -> int:
         with ExitStack() as stack:
             leave = partial(_leave, _terminal(stack))
             stack.callback(handle_signals(self._stop, at_once=leave))
             _keep_python_quiet(self._log, stack)
-            note("starting Spark ...")
-            spark = self._session(stack)
-            # Spark has replaced our handlers. Ours stay until Spark has ended, and then the first ones come back.
-            handle_signals(self._stop, at_once=leave)
-            self._spark = spark if self._is_remote else None
-            over = (
-                rule_counts.exceeded(self._pipeline, spark) if self._is_remote and not self._args.accept_limits else []
-            )
-            if over:
-                return _refuse(self._args, self._pipeline, over)
-            flows = self._flows(spark)
-            self._board = board_of(self._pipeline, flows, limits=limits_of(self._pipeline))
-            listener = listen(spark, self._board)
-            stack.callback(_quietly, spark.streams.removeListener, listener)
-            self._serve_metrics(stack)
-            runner = Runner(
-                flows,
-                self._board,
-                stop=self._stop,
-                ends=self._args.once or self._pipeline.trigger in _ENDING,
-                grace=self._args.stop_timeout,
-                tick=self._tick,
-            )
-            ending = runner.run()
-            if ending.failure is None:
-                commit_groups(self._pipeline, flows, runner.queries)
-            self._tick()
-            self._save_counts(at_end=True)
+            self._monitor = stack.enter_context(Monitor(self._pipeline))
+            try:
+                note("starting Spark ...")
+                spark = self._session(stack)
+                # Spark has replaced our handlers. Ours stay until Spark has ended, and then the first ones come back.
+                handle_signals(self._stop, at_once=leave)
+                self._spark = spark if self._is_remote else None
+                over = self._exceeded_before(spark)
+                if over:
+                    return _refuse(self._args, self._pipeline, over)
+                ending = self._run(spark, self._flows(spark), stack)
+            except Exception as error:
+                self._monitor.failed(error)
+                raise
+            self._monitor.ended(self._board, ending)
             self._display.close(self._board)
         self._report(ending)
         return ending.code
+
+    def _run(self, spark: SparkSession, flows: Sequence[Any], stack: ExitStack) -> Ending:
+        self._board = board_of(self._pipeline, flows, limits=limits_of(self._pipeline))
+        listener = listen(spark, self._board)
+        stack.callback(_quietly, spark.streams.removeListener, listener)
+        self._serve_metrics(stack)
+        ends = self._args.once or self._pipeline.trigger in _ENDING
+        self._monitor.started(flows, self._board, ends=ends, spark_version=spark.version)
+        runner = Runner(flows, self._board, stop=self._stop, ends=ends, grace=self._args.stop_timeout, tick=self._tick)
+        ending = runner.run()
+        if ending.failure is None:
+            commit_groups(self._pipeline, flows, runner.queries)
+        self._tick()
+        self._save_counts(at_end=True)
+        self._store(ending)
+        return ending
+
+    def _exceeded_before(self, spark: SparkSession) -> Sequence[RuleProgress]:
+        """The limits that an earlier run has exceeded, if only Spark can read the checkpoint."""
+        is_asked = self._is_remote and not self._args.accept_limits
+        return rule_counts.exceeded(self._pipeline, spark) if is_asked else []
 
     # ── Before ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -264,10 +270,28 @@ class _Run:
 
     def _tick(self) -> None:
         self._display.show(self._board)
+        self._monitor.tick(self._board)
         self._save_counts()
+        if time.monotonic() >= self._next_store:
+            self._next_store = time.monotonic() + STORE_SECONDS
+            self._store()
         if self._args.metrics_file is not None and time.monotonic() >= self._next_metrics:
             self._next_metrics = time.monotonic() + METRICS_SECONDS
             write_file(self._args.metrics_file, render(self._board))
+
+    def _store(self, ending: Ending | None = None) -> None:
+        """Store the progress for the console; the run goes on without it."""
+        try:
+            stored_run.save(
+                self._pipeline,
+                self._board,
+                started_at=self._started_at,
+                now=time.time_ns() // 1_000_000,
+                ending=None if ending is None else ending.word,
+                cause=None if ending is None or ending.failure is None else ending.failure.cause,
+            )
+        except OttlaError as error:
+            logging.getLogger("ottla.spark").warning("could not store the progress: %s", error)
 
     def _save_counts(self, *, at_end: bool = False) -> None:
         """Save changed counts. The first save also forgets the limits that an earlier run exceeded.

@@ -39,8 +39,8 @@ expected rows of the sinks:
   table = [{id = 1, total = 9.5}]
   dead_letters = [{value = "not JSON", reason = "malformed JSON"}]
 
-The pipeline runs unchanged on Spark, with an embedded broker and temporary directories. No other system is used: jdbc,
-delta, iceberg and console sinks are not written, their rows are compared.
+The pipeline runs unchanged on Spark, with an embedded broker and temporary directories. No other system is used: sinks
+for databases, delta, iceberg and the console are not written, their rows are compared.
 
 exit codes: 0 all cases passed; 1 a case failed; 2 wrong usage, or problems in a pipeline or a case
 

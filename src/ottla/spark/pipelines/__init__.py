@@ -4,20 +4,25 @@
 >>> pipeline = load("orders.toml")                                                         # doctest: +SKIP
 >>> queries = [flow.start() for flow in compile_pipeline(pipeline, spark)]                 # doctest: +SKIP
 
-`declaration.py` has the dataclasses, `loading.py` and `toml/` read files, `checks/` finds problems, `compile.py` builds
+`declaration/` has the dataclasses, `loading.py` and `toml/` read files, `checks/` finds problems, `compile.py` builds
 queries. See docs/pipelines.md.
 """
 
 from ottla.spark.pipelines.compile import Flow, compile_pipeline
 from ottla.spark.pipelines.declaration import (
     ConsoleSink,
+    DatabaseSink,
     DeadLetters,
     DeclarationError,
     Dedupe,
+    Events,
     Expect,
     FileSink,
     JdbcSink,
     Join,
+    LakeSink,
+    Latest,
+    Lineage,
     Pipeline,
     Problem,
     Python,
@@ -32,14 +37,19 @@ from ottla.spark.pipelines.loading import load
 
 __all__ = [
     "ConsoleSink",
+    "DatabaseSink",
     "DeadLetters",
     "DeclarationError",
     "Dedupe",
+    "Events",
     "Expect",
     "FileSink",
     "Flow",
     "JdbcSink",
     "Join",
+    "LakeSink",
+    "Latest",
+    "Lineage",
     "Pipeline",
     "Problem",
     "Python",

@@ -31,6 +31,13 @@ def check_columns(wanted: Iterable[str], frame: DataFrame, key: str, where: str 
             raise StepError(f"{key}: {where} has no column {name}.{near}", key)
 
 
+def record_place(columns: Iterable[str]) -> str:
+    """SQL for " in the record of orders-0 at offset 42", for a message; empty text if the rows do not say it."""
+    if not {"_topic", "_partition", "_offset"} <= set(columns):
+        return "''"
+    return "concat(' in the record of ', _topic, '-', _partition, ' at offset ', _offset)"
+
+
 def watermarks(frame: DataFrame) -> dict[str, int]:
     """The columns with a watermark, and its delay in milliseconds."""
     return {one.name: delay for one in frame.schema.fields if (delay := one.metadata.get(_WATERMARK_MS)) is not None}

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ottla.spark.pipelines import rules, sinks, sources
+from ottla.spark.pipelines.changes.sinks import with_keys
 from ottla.spark.pipelines.checks.modes import input_of, source_of
 from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.columns import StepError
@@ -59,6 +60,8 @@ class Flow:
     """The written rows, with the sink's columns; for a shared read, the rows that are read."""
     starter: Callable[[], StreamingQuery] = field(repr=False)
     shared: SharedRead | None = field(default=None, repr=False)
+    views: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
+    """The sources, tables and steps, by name. Other flows may have the same ones."""
 
     def start(self) -> StreamingQuery:
         """Start the query; its name is `<pipeline>.<flow>`."""
@@ -83,7 +86,7 @@ def compile_pipeline(pipeline: Pipeline, spark: SparkSession, *, trigger: str | 
     if when not in (AVAILABLE_NOW, ONCE):
         interval(when)
     settle_environment(spark)
-    return _Compiler(pipeline, spark, when).flows()
+    return _Compiler(with_keys(pipeline), spark, when).flows()
 
 
 def groups_of(pipeline: Pipeline, reader: str, *, shared: Sequence[str] = ()) -> dict[str, str]:
@@ -160,21 +163,27 @@ class _Compiler:
             source.name: sources.watermarked(source, sources.good_rows(whole[source.name]))
             for source in pipeline.sources
         }
+        views: dict[str, DataFrame] = {}
         with self._reporting(pipeline, problems):
-            self._check_steps(streams, problems)
+            views = self._check_steps(streams, problems)
         if problems:
             return []
         found = shareable(pipeline, spark, streams, self._tables)
-        return [flow for source in pipeline.sources for flow in self._read(source, whole[source.name], found)]
+        return [
+            replace(flow, views=views)
+            for source in pipeline.sources
+            for flow in self._read(source, whole[source.name], found)
+        ]
 
-    def _check_steps(self, streams: Mapping[str, DataFrame], problems: list[Problem]) -> None:
-        """Report the problems of all steps and sinks, with their lines."""
+    def _check_steps(self, streams: Mapping[str, DataFrame], problems: list[Problem]) -> dict[str, DataFrame]:
+        """The results of all steps; reports the problems of steps and sinks, with their lines."""
         views = self._frames({name: self._ruled(name, frame, problems) for name, frame in streams.items()}, problems)
         for sink in self._pipeline.sinks:
             frame = views.get(input_of(self._pipeline, sink) or "")
             if frame is not None:
                 with self._reporting(sink, problems):
                     _shaped(sink, frame)
+        return views
 
     def _frames(self, given: Mapping[str, DataFrame], problems: list[Problem]) -> dict[str, DataFrame]:
         """The results of all steps; a problem ends it, because later steps depend on it."""
@@ -246,7 +255,8 @@ class _Compiler:
         frame = _shaped(sink, views[input_of(pipeline, sink) or ""])
         only = source_of(pipeline, sink)
         read = tuple(pipeline.sources) if only is None else (only,)
-        return self._made(sink.name, sink, read, pipeline.checkpoint_of(sink.name), groups, frame)
+        flow = self._made(sink.name, sink, read, pipeline.checkpoint_of(sink.name), groups, frame)
+        return replace(flow, views=views)
 
     def _check_dead_letter_rules(self, source: Source, problems: list[Problem]) -> None:
         """The rules decide which records are broken, so Spark would report their mistakes as those of the source."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.registry.values import Schema as RegistrySchema
+from ottla.spark.pipelines import debezium
 from ottla.spark.pipelines.avro import AvroDecoder
 from ottla.spark.pipelines.checks.pipeline import declared_schema
 from ottla.spark.pipelines.declaration import Pipeline, Source, Table
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
+DEBEZIUM = "debezium"
 #: Internal columns; a schema must not use these names.
 VALUE, PARSED, FAILED = "_value", "_parsed", "_failed"
 _CORRUPT = "_broken"
@@ -47,6 +49,8 @@ class Format:
         self.require = (*own, *(one.that for one in found))
         self._told = (*own, *(f"{one.that} (rule {one.name})" for one in found))
         self.nulls = source.null_values if isinstance(source, Source) else "broken"
+        if self.kind == DEBEZIUM:  # the tombstone after a delete
+            self.nulls = "skip"
         self._writers = writer_schemas(pipeline, source)
         self._file = Path(pipeline.path(source.schema_file)) if source.schema_file else None
         self._registered = source if isinstance(source, Source) and source.registry else None
@@ -72,10 +76,14 @@ class Format:
         text = f"CAST({VALUE} AS STRING)"
         if self.decodes:
             return " AND ".join(f"({one})" for one in [*conditions, f"{PARSED}.error IS NULL"])
-        if self.kind in ("json", "csv"):
-            conditions += [f"is_valid_utf8({text})", f"{PARSED} IS NOT NULL", f"{PARSED}.{_CORRUPT} IS NULL"]
+        if self.kind in ("json", "csv", DEBEZIUM):
+            at = f"{PARSED}.value" if self.kind == DEBEZIUM else PARSED
+            conditions += [f"is_valid_utf8({text})", f"{at} IS NOT NULL", f"{at}.{_CORRUPT} IS NULL"]
+        if self.kind == DEBEZIUM:
+            conditions += self._envelope().readable(self._missing)
+        elif self.kind in ("json", "csv"):
             conditions += [f"NOT ({one})" for one in self._missing(PARSED)]
-        if self.kind == "json":
+        if self.kind in ("json", DEBEZIUM):
             # Spark's parser ignores everything after the first object.
             after = f"{text} RLIKE '[}}]{_SPACE}*[{{]' AND from_json(concat('[', {text}, ']'), 'array<string>') IS NULL"
             conditions += [f"{text} RLIKE '[}}]{_SPACE}*$'", f"NOT ({after})"]
@@ -87,7 +95,8 @@ class Format:
 
     @property
     def columns(self) -> list[str]:
-        return self.schema.names if self.schema else ["value"]
+        added = debezium.ADDED if self.kind == DEBEZIUM else ()
+        return [*self.schema.names, *added] if self.schema else ["value"]
 
     def reason(self) -> Column:
         """The reason why a record is broken."""
@@ -109,10 +118,18 @@ class Format:
             return fn.struct((value if self.kind == "bytes" else value.cast("string")).alias("value"))
         if self.decodes:
             return self._decoded(value)
-        parse = fn.from_json if self.kind == "json" else fn.from_csv
-        ddl = f"{self.schema.ddl()}, {_CORRUPT} STRING"
+        parse = fn.from_csv if self.kind == "csv" else fn.from_json
+        columns = debezium.value_ddl(self.schema) if self.kind == DEBEZIUM else self.schema.ddl()
         more = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        return parse(value.cast("string"), ddl, {**self.options, **more})
+        parsed = parse(value.cast("string"), f"{columns}, {_CORRUPT} STRING", {**self.options, **more})
+        if self.kind != DEBEZIUM:
+            return parsed
+        key = fn.from_json(fn.col("_key").cast("string"), debezium.key_ddl(self.schema), self.options)
+        return fn.struct(parsed.alias("value"), key.alias("key"))
+
+    def _envelope(self) -> debezium.Envelope:
+        assert self.schema is not None
+        return debezium.Envelope(self.schema, f"{PARSED}.value", f"{PARSED}.key")
 
     def _decoded(self, value: Column) -> Column:
         from pyspark.sql.pandas.types import to_arrow_type
@@ -141,6 +158,8 @@ class Format:
             yield from missing(self.schema.fields, path)
 
     def _columns(self) -> list[str]:
+        if self.kind == DEBEZIUM:
+            return self._envelope().columns()
         inside = f"{PARSED}.value" if self.decodes else PARSED
         return [f"{inside}.{quoted(name)} AS {quoted(name)}" for name in self.columns]
 

@@ -60,6 +60,12 @@ _FAMILIES = (
         "Start of the last micro-batch, in epoch seconds.",
         lambda flow: None if flow.last is None else flow.last.at / 1000,
     ),
+    _Family(
+        "alive_timestamp_seconds",
+        "gauge",
+        "When the flow last finished a micro-batch or had nothing to do, in epoch seconds.",
+        lambda flow: None if flow.alive_at is None else flow.alive_at / 1000,
+    ),
     _Family("up", "gauge", "1 while the flow runs.", lambda flow: flow.state in (STARTING, RUNNING)),
     _Family("failed", "gauge", "1 after the flow has failed.", lambda flow: flow.state == FAILED),
 )

@@ -20,6 +20,8 @@ from ottla.spark.pipelines.rules import counts_of
 from ottla.types import Millis
 
 REMEMBERED = 1_000
+#: The batches of a flow that are kept for charts.
+RECENT = 120
 #: The name of the metrics that a shared read observes.
 SHARED_METRICS = "ottla_shared"
 STARTING, RUNNING, ENDED, STOPPED, FAILED = "starting", "running", "ended", "stopped", "failed"
@@ -43,6 +45,8 @@ class Batch:
     """The rows that each rule has seen."""
     broken: int | None = None
     """Broken records, if a shared read counted them."""
+    watermark: Millis | None = None
+    """Up to which event time windows are complete; None without a watermark, and before the first records."""
 
     @property
     def rows_per_second(self) -> float:
@@ -69,7 +73,13 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
         at=_millis(str(progress["timestamp"])),
         rules=counts_of(progress.get("observedMetrics")),
         broken=_broken(progress.get("observedMetrics") or {}),
+        watermark=_watermark(progress.get("eventTime") or {}),
     )
+
+
+def _watermark(times: Mapping[str, Any]) -> Millis | None:
+    found = times.get("watermark")
+    return None if found is None else _millis(str(found)) or None
 
 
 def _broken(observed: Mapping[str, Any]) -> int | None:
@@ -103,6 +113,8 @@ class FlowProgress:
     written: int = 0
     last: Batch | None = None
     """The last batch, with or without rows."""
+    alive_at: Millis | None = None
+    """When it last finished a batch or had nothing to do."""
 
     @property
     def dead_letters(self) -> int | None:
@@ -163,6 +175,7 @@ class Board:
         self._early: dict[str, list[Batch]] = {}
         self._counted: dict[tuple[str, int], Mapping[str, Counted]] = {}
         self._news: list[tuple[FlowProgress, Batch]] = []
+        self._recent: dict[str, deque[Batch]] = {name: deque(maxlen=RECENT) for name in flows}
         self._seen: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
 
     def started(self, run_id: str, *flows: str) -> None:
@@ -188,6 +201,12 @@ class Board:
             else:
                 self._add(flows, batch)
 
+    def alive(self, run_id: str, *, now: Millis) -> None:
+        """The query has just finished a batch, or has nothing to do."""
+        with self._lock:
+            for flow in self._names.get(run_id, ()):
+                self._flows[flow] = replace(self._flows[flow], alive_at=now)
+
     def counted(self, flow: str, batch: int, rules: Mapping[str, Counted]) -> None:
         """Add the counts of rules that are not in Spark's progress, before the progress of their batch."""
         with self._lock:
@@ -202,6 +221,7 @@ class Board:
             for rule, counted in self._counts(flow, one).items():
                 self._watches.setdefault((rule, flow), Watch(self._limits.get(rule))).add(counted)
             self._news.append((self._flows[flow], one))
+            self._recent[flow].append(one)
 
     def _counts(self, flow: str, batch: Batch) -> Mapping[str, Counted]:
         if self._flows[flow].writes_dead_letters and batch.written is not None:
@@ -233,6 +253,11 @@ class Board:
     def flows(self) -> list[FlowProgress]:
         with self._lock:
             return list(self._flows.values())
+
+    def recent(self, flow: str) -> list[Batch]:
+        """The last batches of a flow, the oldest first."""
+        with self._lock:
+            return list(self._recent[flow])
 
     def news(self) -> list[tuple[FlowProgress, Batch]]:
         """The batches since the last call, each with the flow's progress after it."""

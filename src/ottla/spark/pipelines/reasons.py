@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.pipelines import debezium
 from ottla.spark.pipelines.schemas import Field, Schema, Type
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Reasons:
             text = value.decode()
         except UnicodeDecodeError as error:
             return f"the value is not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
-        reasons = list(self._json(text) if self.format == "json" else self._csv(text) if self.format == "csv" else ())
+        find = {"json": self._json, "debezium": self._json, "csv": self._csv}.get(self.format)
+        reasons = list(find(text)) if find is not None else []
         return _joined(reasons or [f"condition is false: {self.require[number]}" for number in failed])
 
     def in_json(self, text: str) -> str | None:
@@ -71,6 +73,9 @@ class Reasons:
             return
         if not isinstance(found, dict):
             yield f"the value is a JSON {_kind(found)}, not an object"
+        elif self.schema is not None and self.format == "debezium":
+            fields = self.schema.fields
+            yield from debezium.reasons(found, lambda row: _fields(fields, row, "after."))
         elif self.schema is not None:
             yield from _fields(self.schema.fields, found, "")
 

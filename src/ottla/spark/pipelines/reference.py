@@ -19,7 +19,9 @@ from ottla.spark.pipelines.declaration import (
     STEPS,
     DeadLetters,
     Declared,
+    Events,
     Expect,
+    Lineage,
     Pipeline,
     Sink,
     Source,
@@ -40,6 +42,8 @@ _PARTS: tuple[type[Declared], ...] = (
     Sink,
     *dict.fromkeys(SINKS.values()),
     DeadLetters,
+    Lineage,
+    Events,
 )
 _INHERITED: dict[type[Declared], str] = {Step: "every step", Sink: "every sink"}
 

@@ -12,17 +12,33 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError
 from ottla.spark.options import COMMITTED, EXACTLY_ONCE
+from ottla.spark.pipelines.changes.sinks import with_keys
 from ottla.spark.pipelines.checkpoints import CheckpointError, read_id
-from ottla.spark.pipelines.declaration import ConsoleSink, DeadLetters, FileSink, JdbcSink, Pipeline, Sink, TopicSink
+from ottla.spark.pipelines.databases.names import Name
+from ottla.spark.pipelines.databases.statements import Statements
+from ottla.spark.pipelines.declaration import (
+    ConsoleSink,
+    DatabaseSink,
+    DeadLetters,
+    FileSink,
+    JdbcSink,
+    LakeSink,
+    Pipeline,
+    Sink,
+    TopicSink,
+)
 from ottla.spark.pipelines.jdbc.sink import BATCHES, stage_of
+from ottla.spark.pipelines.lakes.iceberg import IcebergLake
+from ottla.spark.pipelines.lakes.opening import open_lake
 from ottla.spark.pipelines.places import Local
 from ottla.spark.pipelines.run_lock import local_path
 from ottla.spark.pipelines.runner import admin_config, reads
@@ -48,6 +64,15 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Renamed:
+    """A table of a catalog that gets another name."""
+
+    table: str
+    to: str
+    rename: Callable[[], None] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Forgotten:
     """Committed offsets that are deleted, because the source would start at them."""
 
@@ -67,6 +92,7 @@ class FlowReset:
     """What to know or to do before the next run."""
     leaves: Path | None = None
     """The checkpoint of a shared read that it leaves, because others go on with it."""
+    renames: tuple[Renamed, ...] = ()
 
     @property
     def undo(self) -> list[str]:
@@ -77,7 +103,7 @@ class FlowReset:
 def plan_reset(pipeline: Pipeline, flows: Sequence[str], *, now: float | None = None) -> list[FlowReset]:
     """What a reset of these flows does; changes nothing. `now` is in epoch seconds."""
     when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    places = flows_of(pipeline)
+    pipeline, places = with_keys(pipeline), flows_of(pipeline)
     return [_Planner(pipeline, one, flows, places, when).plan() for one in places if one.name in flows]
 
 
@@ -108,7 +134,12 @@ class _Planner:
             moves = [*self._move("checkpoint", checkpoint)] if self._is_first and self._is_whole else []
         moves += self._tables()
         return FlowReset(
-            self._flow, tuple(moves), tuple(self._offsets()), tuple(self._notes(checkpoint, leaves)), leaves
+            self._flow,
+            tuple(moves),
+            tuple(self._offsets()),
+            tuple(self._notes(checkpoint, leaves)),
+            leaves,
+            tuple(self._renames()),
         )
 
     def _leaves(self) -> Path | None:
@@ -136,9 +167,9 @@ class _Planner:
 
     def _tables(self) -> Iterator[Move]:
         sink = self._sink
-        if not isinstance(sink, FileSink) or not sink.path:
+        if (where := _directory_of(sink)) is None or sink is None:
             return
-        path = self._local(self._pipeline.path(sink.path), "table")
+        path = self._local(self._pipeline.path(where), "table")
         for what, inner in self._others(sink):
             if inner.resolve().is_relative_to(path.resolve()):
                 raise ResetError(
@@ -151,14 +182,23 @@ class _Planner:
                 # It has absolute paths, so that Spark would not find the files in their new place.
                 yield Move("file log", move.to / LOG, move.to / f"{LOG}.old")
 
-    def _others(self, sink: FileSink) -> Iterator[tuple[str, Path]]:
+    def _renames(self) -> Iterator[Renamed]:
+        sink = self._sink
+        if isinstance(sink, LakeSink) and sink.table:
+            lake = open_lake(self._pipeline, sink)
+            if isinstance(lake, IcebergLake) and lake.columns() is not None:
+                to = f"{sink.table}_before_{self._when.replace('-', '_')}"
+                yield Renamed(sink.table, to, partial(lake.rename, to))
+
+    def _others(self, sink: Sink | DeadLetters) -> Iterator[tuple[str, Path]]:
         """Directories that must stay where they are."""
         pipeline = self._pipeline
         yield "the directory of the pipeline", pipeline.directory
         if (checkpoint := local_path(pipeline.path(pipeline.checkpoint))) is not None:
             yield "the checkpoint", checkpoint
         for one in pipeline.sinks:
-            path = local_path(pipeline.path(one.path)) if isinstance(one, FileSink) and one.path else None
+            where = _directory_of(one)
+            path = local_path(pipeline.path(where)) if where else None
             if path is not None and one is not sink:
                 yield f"the table of sink {one.name}", path
 
@@ -179,19 +219,10 @@ class _Planner:
             query = sink_id(query, self._flow)
         if leaves is not None:
             yield "it has a query of its own from then on, because the sinks that it shared the read with are ahead"
-        if isinstance(sink, FileSink) and sink.path:
+        if isinstance(sink, FileSink | LakeSink):
             yield "the table is empty until the next run; rows whose records were deleted stay only in the old table"
-        elif isinstance(sink, FileSink):
-            yield f"run DELETE FROM {sink.table} before the next run: otherwise it writes all rows a second time"
-        elif isinstance(sink, JdbcSink):
-            yield (
-                f"the rows stay in table {sink.table}; the next run replaces those with the same keys"
-                if sink.keys
-                else f"run DELETE FROM {sink.table} before the next run: otherwise it writes all rows a second time"
-            )
-            if query is not None:
-                old = f"DELETE FROM {BATCHES} WHERE query = '{query}'; DROP TABLE {stage_of(sink.table, query)}"
-                yield f"to clean up in the database, run {old}"
+        elif isinstance(sink, JdbcSink | DatabaseSink):
+            yield from _database_notes(sink, query)
         elif isinstance(sink, TopicSink | DeadLetters):
             yield f"the records stay in topic {sink.topic}, and the next run writes them a second time"
             if query is not None and sink.deliver == EXACTLY_ONCE:
@@ -208,6 +239,30 @@ class _Planner:
                 yield f"source {source.name} starts at starting_timestamp {source.starting_timestamp}"
             elif source.starting_offsets not in ("earliest", COMMITTED):
                 yield f"source {source.name} starts at starting_offsets {_text(source.starting_offsets)}, as declared"
+
+
+def _directory_of(sink: Sink | DeadLetters | None) -> str | None:
+    """The directory of a sink's table, if it has one."""
+    return sink.path if isinstance(sink, FileSink | LakeSink) else None
+
+
+def _database_notes(sink: JdbcSink | DatabaseSink, query: str | None) -> Iterator[str]:
+    table = sink.table if isinstance(sink, JdbcSink) else str(Name.of(sink.table))
+    if sink.keys:
+        yield f"the rows stay in table {sink.table}; the next run replaces those with the same keys"
+    elif sink.mode == "overwrite":
+        yield f"the rows stay in table {sink.table} until the next run replaces them"
+    else:
+        without = "it is refused" if isinstance(sink, DatabaseSink) else "it writes all rows a second time"
+        yield f"run DELETE FROM {table} before the next run: otherwise {without}"
+    if query is None:
+        return
+    clean = [f"DELETE FROM {BATCHES} WHERE query = '{query}'", f"DROP TABLE {stage_of(sink.table, query)}"]
+    if isinstance(sink, DatabaseSink):
+        sql = Statements(sink.format, Name.of(sink.table), query, {})
+        clean = [f"DELETE FROM {sql.batches} WHERE query = '{query}'"]
+        clean += [f"DROP TABLE {sql.stage}"] if sink.format == "postgres" else []
+    yield f"to clean up in the database, run {'; '.join(clean)}"
 
 
 def _text(offsets: Any) -> str:
@@ -233,6 +288,8 @@ def reset(plan: Sequence[FlowReset]) -> None:
                 admin.delete_group_offsets(one.group, one.partitions)
         for move in [one for one in flow.moves if one.what != "checkpoint"]:
             _rename(move)
+        for table in flow.renames:
+            table.rename()
 
 
 def _leave(flow: str, shared: Path) -> None:

@@ -24,6 +24,7 @@ from ottla.clients.admin.blocking import Admin
 from ottla.config.admin import AdminConfig
 from ottla.config.table import rows
 from ottla.errors import OttlaError
+from ottla.runtime.clock import SystemClock
 from ottla.spark.finished import finished_offsets
 from ottla.spark.options import Offsets
 from ottla.spark.pipelines import exit_codes
@@ -31,6 +32,7 @@ from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Source
 from ottla.spark.pipelines.failures import Failure
 from ottla.spark.pipelines.limits import Counted, Limit
 from ottla.spark.pipelines.progress import ENDED, FAILED, STOPPED, Board, RuleProgress
+from ottla.types import Millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +42,8 @@ log = logging.getLogger("ottla.spark")
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 30.0
 COMMIT_MS = 10_000
+LOOK_MS: Millis = 1_000
+CLOCK = SystemClock()
 NO_JAVA = "Spark's Java process has exited"
 
 
@@ -143,6 +147,7 @@ class Runner:
         grace: float = GRACE_SECONDS,
         tick: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], Millis] = CLOCK.now,
     ) -> None:
         """`ends`: the trigger processes current records only, so flows end by themselves."""
         self._flows = {flow.name: flow for flow in flows}
@@ -152,6 +157,8 @@ class Runner:
         self._grace = grace
         self._tick = tick
         self._sleep = sleep
+        self._now = now
+        self._next_look: Millis = 0
         self.queries: dict[str, Query] = {}
 
     def run(self) -> Ending:
@@ -198,6 +205,7 @@ class Runner:
                     raise
                 return self._failed(name, error)
             self._board.started(str(query.runId), *flow.readers)
+            self._board.alive(str(query.runId), now=self._now())
             self._tick()
         return None
 
@@ -210,6 +218,7 @@ class Runner:
                 if shared is not None and shared.error is not None:
                     return self._failed(name, shared.error)
                 if query.isActive:
+                    self._look(query)
                     continue
                 if query.exception() is None and shared is not None and shared.waiting:
                     continue  # a late sink catches up
@@ -218,9 +227,16 @@ class Runner:
                     return failure
                 del active[name]
             self._tick()
+            if self._now() >= self._next_look:
+                self._next_look = self._now() + LOOK_MS
             if active:
                 self._sleep(TICK_SECONDS)
         return None
+
+    def _look(self, query: Query) -> None:
+        """Note that a query waits for its next trigger. While it works, its batches are the signs of life."""
+        if self._now() >= self._next_look and not query.status.get("isTriggerActive"):
+            self._board.alive(str(query.runId), now=self._now())
 
     def _end_of(self, name: str, query: Query) -> Failure | None:
         error = query.exception()
@@ -315,7 +331,7 @@ def board_of(pipeline: Pipeline, flows: Iterable[Runnable], *, limits: Mapping[s
     return Board(pipeline.name, [*order, *sorted(letters)], dead_letters=letters, limits=limits)
 
 
-def listen(spark: SparkSession, board: Board) -> Any:
+def listen(spark: SparkSession, board: Board, now: Callable[[], Millis] = CLOCK.now) -> Any:
     """Add every batch to the board; returns the listener for `spark.streams.removeListener`."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -326,11 +342,12 @@ def listen(spark: SparkSession, board: Board) -> Any:
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
             try:
                 board.progress(str(event.progress.runId), json.loads(event.progress.json))
+                board.alive(str(event.progress.runId), now=now())
             except Exception as error:  # Spark would print it
                 log.warning("could not read the progress from Spark: %s", error)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            pass
+            board.alive(str(event.runId), now=now())
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
             pass

@@ -1,4 +1,4 @@
-"""Turn declared sinks into stream writers. A new sink is a dataclass in `declaration.py` and a function here."""
+"""Turn declared sinks into stream writers. A new sink is a dataclass in `declaration/sinks.py` and a function here."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.pipelines import keyed
 from ottla.spark.pipelines.checkpoints import query_id
 from ottla.spark.pipelines.columns import check_columns
+from ottla.spark.pipelines.databases.sink import write_database
 from ottla.spark.pipelines.declaration import (
     ORIGIN,
     ConsoleSink,
+    DatabaseSink,
     DeadLetters,
     FileSink,
     JdbcSink,
+    LakeSink,
     Pipeline,
     Sink,
     TopicSink,
 )
-from ottla.spark.pipelines.jdbc import rows as jdbc_rows
 from ottla.spark.pipelines.jdbc.sink import write_jdbc
+from ottla.spark.pipelines.lakes.sink import write_lake
 from ottla.spark.pipelines.options import as_settings, write_options
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
@@ -46,8 +50,10 @@ def shape(sink: Sink, frame: DataFrame) -> DataFrame:
     if isinstance(sink, FileSink):
         check_columns(sink.partition_by, frame, "partition_by", "the input")
         return frame if _keeps_origin(sink, frame) else frame.drop(*ORIGIN)
-    if isinstance(sink, JdbcSink):
-        return jdbc_rows.shape(sink, frame)
+    if isinstance(sink, LakeSink):
+        check_columns(sink.partition_by, frame, "partition_by", "the input")
+    if isinstance(sink, JdbcSink | LakeSink | DatabaseSink):
+        return keyed.shape(sink, frame)
     return frame
 
 
@@ -55,7 +61,7 @@ def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: 
     """Start the query of a sink, with its checkpoint at `where`, unless its output belongs to another checkpoint."""
     query = guard(frame.sparkSession, pipeline, sink, name, where)
     writer = frame.writeStream.queryName(f"{pipeline.name}.{name}").option("checkpointLocation", where)
-    writer = writer.outputMode((sink.mode if isinstance(sink, Sink) else None) or "append")
+    writer = writer.outputMode(output_mode(sink, frame))
     writer = triggered(writer, trigger)
     if isinstance(sink, TopicSink) and sink.mode == "update":
         return writer.foreachBatch(_write_changed(pipeline, sink, where)).start()
@@ -68,20 +74,53 @@ def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: 
     if isinstance(sink, ConsoleSink):
         options = as_settings({"numRows": sink.rows, "truncate": sink.truncate})
         return writer.format("console").options(**options).start()
+    if isinstance(sink, DatabaseSink):
+        return writer.foreachBatch(write_database(sink, pipeline, frame, query)).start()
+    if isinstance(sink, LakeSink):
+        return writer.foreachBatch(write_lake(pipeline, sink, frame, query)).start()
     assert isinstance(sink, JdbcSink)
     return writer.foreachBatch(write_jdbc(sink, frame, query)).start()
+
+
+def output_mode(sink: Sink | DeadLetters, frame: DataFrame) -> str:
+    """Spark's output mode. A table with keys gets changed rows where the query allows it, otherwise final ones."""
+    mode = (sink.mode if isinstance(sink, Sink) else None) or "append"
+    if isinstance(sink, LakeSink | DatabaseSink) and sink.keys:
+        return "update" if supports(frame, "Update") else "append"
+    return "complete" if mode == "overwrite" else mode
+
+
+def supports(frame: DataFrame, mode: str) -> bool:
+    """Whether Spark can write a stream in a mode: `Append`, `Update` or `Complete`."""
+    from pyspark.errors import PySparkException
+
+    session: Any = frame.sparkSession
+    if not hasattr(session, "_jvm"):
+        return mode == "Append"
+    jvm, plan = session._jvm, frame._jdf.queryExecution().analyzed()
+    wanted = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
+    try:
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, wanted)
+    except PySparkException:
+        return False
+    return True
 
 
 # ── Batches of a shared read ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def batch_writer(
-    pipeline: Pipeline, sink: Sink | DeadLetters, writer: Writer, run_id: str
+    pipeline: Pipeline, sink: Sink | DeadLetters, writer: Writer, run_id: str, sample: Callable[[], DataFrame]
 ) -> Callable[[DataFrame, int], None]:
     """A function that writes the shaped rows of a numbered batch, and does nothing if they were written before.
 
-    `writer` has the id of the sink (`written.sink_id`), under which it stores the numbers of its batches.
+    `writer` has the id of the sink (`written.sink_id`), under which it stores the numbers of its batches. `sample`
+    makes a frame with the columns of a batch.
     """
+    if isinstance(sink, LakeSink):
+        return write_lake(pipeline, sink, sample(), writer)
+    if isinstance(sink, DatabaseSink):
+        return write_database(sink, pipeline, sample(), writer)
     if isinstance(sink, TopicSink | DeadLetters):
         return _write_topic(pipeline, sink, writer.query, run_id)
     if isinstance(sink, FileSink):
@@ -153,7 +192,7 @@ def _files(pipeline: Pipeline, sink: FileSink, writer: DataStreamWriter) -> Stre
     writer = writer.format(sink.format).options(**as_settings(sink.options))
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
-    return writer.toTable(sink.table) if sink.table else writer.start(pipeline.path(sink.path or ""))
+    return writer.start(pipeline.path(sink.path or ""))
 
 
 def _write_changed(pipeline: Pipeline, sink: TopicSink, where: str) -> Callable[[DataFrame, int], None]:

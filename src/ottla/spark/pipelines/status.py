@@ -157,8 +157,8 @@ def dead_letter_topics(pipeline: Pipeline) -> list[str]:
     return sorted(found)
 
 
-def status_of(pipeline: Pipeline, *, ask: bool = True) -> Status:
-    """Read the status; `ask=False` does not contact the broker."""
+def status_of(pipeline: Pipeline, *, ask: bool = True, counted: int = COUNTED) -> Status:
+    """Read the status; `ask=False` does not contact the broker. Up to `counted` dead letters are read to count them."""
     problems: list[str] = []
     flows = []
     places = flows_of(pipeline)
@@ -176,7 +176,7 @@ def status_of(pipeline: Pipeline, *, ask: bool = True) -> Status:
     letters: tuple[DeadLetterStatus, ...] = ()
     if ask and pipeline.dead_letters is not None:
         try:
-            letters = tuple(_waiting(pipeline, topic) for topic in dead_letter_topics(pipeline))
+            letters = tuple(_waiting(pipeline, topic, counted) for topic in dead_letter_topics(pipeline))
         except OttlaError as error:
             problems.append(f"could not count the dead letters: {error}")
     rules, over = _rules(pipeline, problems)
@@ -258,10 +258,10 @@ def _lag(topic: str, done: Offsets, ends: Offsets) -> int | None:
     return sum(found) if found else None
 
 
-def _waiting(pipeline: Pipeline, topic: str) -> DeadLetterStatus:
+def _waiting(pipeline: Pipeline, topic: str, counted: int) -> DeadLetterStatus:
     config = client_config(pipeline, pipeline.dead_letters)
     with Replay([topic], group=replay_group(topic), config=config) as replay:
         try:
-            return DeadLetterStatus(topic, *replay.waiting(at_most=COUNTED))
+            return DeadLetterStatus(topic, *replay.waiting(at_most=counted))
         except UnknownTopicOrPartition:
             return DeadLetterStatus(topic, None)

@@ -1,18 +1,19 @@
-"""Turn declared steps into DataFrames. A new step is a dataclass in `declaration.py` and a function here."""
+"""Turn declared steps into DataFrames. A new step is a dataclass in `declaration/steps.py` and a function here."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ottla.spark.pipelines.changes.rows import changes
 from ottla.spark.pipelines.checks.modes import chain, input_of, joins_stream
 from ottla.spark.pipelines.columns import StepError, check_columns, watermarks
-from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Session, Source, Sql, Step, Window
+from ottla.spark.pipelines.declaration import Dedupe, Join, Latest, Pipeline, Python, Session, Source, Sql, Step, Window
 from ottla.spark.pipelines.failures import is_foreign
 from ottla.spark.pipelines.joins import join_streams, join_table
 from ottla.spark.pipelines.schemas import quoted
@@ -36,6 +37,8 @@ def apply(pipeline: Pipeline, step: Step, views: Mapping[str, DataFrame], spark:
         return timed.dropDuplicatesWithinWatermark(list(step.keys))
     if isinstance(step, Window | Session):
         return _windowed(pipeline, step, frame)
+    if isinstance(step, Latest):
+        return changes(step, frame)
     assert isinstance(step, Join)
     join = join_streams if joins_stream(pipeline, step) else join_table
     return join(step, frame, views[step.join])
@@ -73,12 +76,17 @@ def _timed(pipeline: Pipeline, step: Dedupe | Window | Session, frame: DataFrame
 
 
 def time_column(pipeline: Pipeline, step: Dedupe | Window | Session, frame: DataFrame) -> str:
-    """The event time of the step, or of the source if the column still exists, or the record timestamp."""
-    before = [one for one in chain(pipeline, step) if isinstance(one, Source)] or pipeline.sources
-    known = {source.event_time for source in before if source.event_time in frame.columns}
-    column = step.event_time or (known.pop() if len(known) == 1 else None) or "_timestamp"
+    """The event time of the step; raises StepError if there is no such column."""
+    column = event_time_of(pipeline, step, frame.columns)
     check_columns([column], frame, "event_time")
     return column
+
+
+def event_time_of(pipeline: Pipeline, step: Dedupe | Window | Session, columns: Sequence[str]) -> str:
+    """The event time of the step, or of the source if the input still has this column, or the record timestamp."""
+    before = [one for one in chain(pipeline, step) if isinstance(one, Source)] or pipeline.sources
+    known = {source.event_time for source in before if source.event_time in columns}
+    return step.event_time or (known.pop() if len(known) == 1 else None) or "_timestamp"
 
 
 def _python(pipeline: Pipeline, step: Python, frame: DataFrame) -> DataFrame:

@@ -1,9 +1,10 @@
 """Refuse to start a query whose output has more batches than its checkpoint.
 
 Every exactly-once sink remembers the numbers of the batches that it has written: Spark's file sink in
-`_spark_metadata` of the table, a topic sink in its ledger, a jdbc sink in `ottla_batches`. A batch with a known number
-is skipped, because it was written before a crash. That is wrong if the numbers come from another checkpoint: a new one
-starts at 0, and one from a backup goes back, so that new rows would be skipped and lost without an error.
+`_spark_metadata` of the table, a topic sink in its ledger, a jdbc sink in `ottla_batches`, Delta and Iceberg in the
+commit. A batch with a known number is skipped, because it was written before a crash. That is wrong if the numbers come
+from another checkpoint: a new one starts at 0, and one from a backup goes back, so that new rows would be skipped and
+lost without an error.
 
 A healthy output has no batch after the last *planned* one of the checkpoint (`offsets`). `check_written` is that rule.
 Spark's file log does not say which query wrote it, so a table also gets the file `_ottla_writer` with the query's id.
@@ -24,7 +25,7 @@ from ottla.clients.admin.blocking import Admin
 from ottla.spark.ledger import Ledger
 from ottla.spark.options import EXACTLY_ONCE, ID_PREFIX
 from ottla.spark.pipelines.checkpoints import CheckpointError, last_planned, query_id, read_id
-from ottla.spark.pipelines.declaration import LOGGED, DeadLetters, FileSink, Pipeline, Sink, TopicSink
+from ottla.spark.pipelines.declaration import DeadLetters, FileSink, Pipeline, Sink, TopicSink
 from ottla.spark.pipelines.failures import WrittenError
 from ottla.spark.pipelines.places import Place, place
 from ottla.spark.pipelines.runner import admin_config
@@ -134,7 +135,7 @@ def guard(
             f"{error}. Restore this file from a backup. Or, to start again from the beginning, {writer.reset}"
         ) from None
     writer = replace(writer, query=known or query_id(spark, where))
-    if isinstance(sink, FileSink) and sink.path and sink.format in LOGGED:
+    if isinstance(sink, FileSink) and sink.path:
         path = pipeline.path(sink.path)
         table = place(path, spark)
         assert table is not None, "the session is classic"

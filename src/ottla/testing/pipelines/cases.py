@@ -30,9 +30,10 @@ from ottla.spark.pipelines.toml.lines import Path as KeyPath
 from ottla.spark.pipelines.toml.lines import locate
 from ottla.suggestions import did_you_mean
 from ottla.testing.pipelines.records import Batch, RecordError, encoded
+from ottla.testing.pipelines.registered import Files, Schemas, subjects, unregistered
 
 DEAD_LETTERS = "dead_letters"
-_KEYS = ("batch", "tables", "expected", "broken_rules", "fails", "ordered")
+_KEYS = ("batch", "registry", "tables", "expected", "broken_rules", "fails", "ordered")
 _LETTER_KEYS = ("reason", "value", "key", "topic", "partition", "offset")
 
 Row = Mapping[str, Any]
@@ -48,6 +49,8 @@ class Case:
 
     file: Path
     batches: tuple[Batch, ...] = ()
+    schemas: Files = field(default_factory=dict)
+    """The schemas that take the place of a registry."""
     tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     """Rows that replace the contents of tables."""
     expected: Mapping[str, Sequence[Row]] = field(default_factory=dict)
@@ -107,6 +110,7 @@ class _Reader:
         self._pipeline = pipeline
         self._problems: list[Problem] = []
         self._files: dict[str, Path] = {}
+        self._registered: Schemas = {}
 
     def case(self, data: dict[str, Any]) -> Case:
         for key in data:
@@ -114,8 +118,11 @@ class _Reader:
                 near = did_you_mean(key, _KEYS) or f" The keys are {', '.join(_KEYS)}."
                 self._report((key,), f"a test case has no key {key}.{near}")
         self._check_plain(data)
+        files = dict(self._schemas(data.get("registry", {})))
+        self._registered = unregistered(files)
         found = Case(
             self._file,
+            schemas=files,
             batches=tuple(self._batches(data.get("batch"))),
             tables=dict(self._rows("tables", data.get("tables", {}), [one.name for one in self._pipeline.tables])),
             expected=dict(self._rows("expected", data.get("expected", {}), self._sinks())),
@@ -175,10 +182,31 @@ class _Reader:
         records = self._listed(path, given)
         for number, one in enumerate(records):
             try:
-                encoded(one, source, self._pipeline)
+                encoded(one, source, self._pipeline, self._registered)
             except RecordError as error:
                 self._report((*path, number), f"record {number + 1} of {name}: {error}")
         return records
+
+    def _schemas(self, given: Any) -> Iterator[tuple[str, list[Path]]]:
+        if not isinstance(given, dict):
+            self._report(
+                ("registry",), 'registry is a table: write [registry] and orders-value = "order.avsc" below it'
+            )
+            return
+        known = subjects(self._pipeline)
+        for subject, names in given.items():
+            path: KeyPath = ("registry", subject)
+            if subject not in known:
+                near = did_you_mean(subject, known) or (f" The subjects are {', '.join(known)}." if known else "")
+                self._report(path, f"no source of {self._pipeline_file} reads the subject {subject}.{near}")
+                continue
+            some = [names] if isinstance(names, str) else names
+            if not isinstance(some, list) or not some or not all(isinstance(one, str) for one in some):
+                self._report(path, f"{subject} must be a file with a schema, or a list of them, oldest first")
+                continue
+            files = [self._other_file(path, {"file": one}) for one in some]
+            if None not in files:
+                yield subject, [one for one in files if one is not None]
 
     def _listed(self, path: KeyPath, given: Any) -> list[Any]:
         """A list, the lines of a text, or the lines of a file."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ottla.spark.pipelines.declaration import Pipeline
 from ottla.testing.pipelines.cases import case_files
 from ottla.testing.pipelines.records import Batch
+from ottla.testing.pipelines.registered import Files
 from ottla.testing.pipelines.results import Result
 from ottla.testing.pipelines.running import Bench
 from ottla.testing.pipelines.suites import load_case, load_for_test, run_case
@@ -25,13 +26,14 @@ class PipelineTest:
 
     pipeline: Pipeline
     bench: Bench
+    schemas: Files = field(default_factory=dict)
 
     def __call__(self, *batches: Batch, tables: Mapping[str, Sequence[Any]] | None = None) -> Result:
         """Run over micro-batches, each with the records of the sources; `tables` replaces the rows of tables.
 
         Raises DeclarationError for invalid SQL, with the line of the step, and PipelineFailed if a flow fails.
         """
-        return self.bench.run(self.pipeline, batches, tables=tables)
+        return self.bench.run(self.pipeline, batches, tables=tables, schemas=self.schemas)
 
 
 class Pipelines:
@@ -41,11 +43,21 @@ class Pipelines:
         self._bench = bench
         self._directory = directory
 
-    def __call__(self, pipeline: str | Path | Pipeline, *, tables: Sequence[str] = ()) -> PipelineTest:
-        """A pipeline from a file, or one that was built in Python. Files of `tables` need not exist."""
+    def __call__(
+        self,
+        pipeline: str | Path | Pipeline,
+        *,
+        tables: Sequence[str] = (),
+        schemas: Mapping[str, Sequence[str | Path]] | None = None,
+    ) -> PipelineTest:
+        """A pipeline from a file, or one that was built in Python. Files of `tables` need not exist.
+
+        `schemas` has the files of the versions of each subject, which take the place of a registry.
+        """
+        files = {subject: [self._directory / one for one in some] for subject, some in (schemas or {}).items()}
         if not isinstance(pipeline, Pipeline):
-            pipeline = load_for_test(self._directory / pipeline, tables)
-        return PipelineTest(pipeline, self._bench)
+            pipeline = load_for_test(self._directory / pipeline, tables, files)
+        return PipelineTest(pipeline, self._bench, files)
 
     def check(self, file: str | Path, *cases: str) -> None:
         """Run the stored cases of a pipeline, or some of them; fails with all differences."""

@@ -25,14 +25,16 @@ from typing import Any, TypeAlias
 from ottla.errors import OttlaError
 from ottla.spark.pipelines.checks.pipeline import declared_schema
 from ottla.spark.pipelines.declaration import Pipeline, Source
+from ottla.spark.pipelines.registry import subject_of
 from ottla.spark.pipelines.runner import reads
 from ottla.suggestions import did_you_mean
+from ottla.testing.pipelines.registered import Registered, Schemas, avro_bytes, framed
 from ottla.types import Millis
 
 Batch: TypeAlias = Mapping[str, Sequence[Any]]
 """The records of a micro-batch, by source."""
 
-_ABOUT = ("_key", "_key_base64", "_value", "_value_base64", "_timestamp", "_headers", "_partition", "_topic")
+_ABOUT = ("_key", "_key_base64", "_value", "_value_base64", "_timestamp", "_headers", "_partition", "_topic", "_schema")
 
 
 class RecordError(OttlaError):
@@ -51,8 +53,8 @@ class Encoded:
     partition: int = 0
 
 
-def encoded(given: Any, source: Source, pipeline: Pipeline) -> Encoded:
-    """Encode a record of a source; raises RecordError."""
+def encoded(given: Any, source: Source, pipeline: Pipeline, schemas: Schemas | None = None) -> Encoded:
+    """Encode a record of a source; raises RecordError. `schemas` are those of a registry."""
     if not isinstance(given, Mapping):
         return Encoded(_topic(None, source), None, _raw(given))
     about = {name: value for name, value in given.items() if name.startswith("_")}
@@ -64,24 +66,39 @@ def encoded(given: Any, source: Source, pipeline: Pipeline) -> Encoded:
     return Encoded(
         topic=_topic(about.get("_topic"), source),
         key=_part(about, "_key"),
-        value=_value(fields, about, source, pipeline),
+        value=_value(fields, about, source, pipeline, schemas or {}),
         timestamp=_timestamp(about.get("_timestamp")),
         headers=_headers(about.get("_headers", {})),
         partition=_partition(about.get("_partition", 0)),
     )
 
 
-def _value(fields: Mapping[str, Any], about: Mapping[str, Any], source: Source, pipeline: Pipeline) -> bytes | None:
+def _value(
+    fields: Mapping[str, Any], about: Mapping[str, Any], source: Source, pipeline: Pipeline, schemas: Schemas
+) -> bytes | None:
     given = "_value" in about or "_value_base64" in about
     if given and fields:
         raise RecordError(f"it has both _value and fields ({', '.join(fields)}): write one of them")
     if given or (about and not fields):
         return _part(about, "_value")
     if source.registry:
-        raise RecordError("a source with registry takes whole values: write _value_base64 with the header and the data")
+        return _registered(fields, about.get("_schema"), source, schemas.get(subject_of(source), ()))
     if source.format == "csv":
         return _csv(fields, source, pipeline)
     return _avro(fields, source, pipeline) if source.format == "avro" else _json(fields)
+
+
+def _registered(fields: Mapping[str, Any], version: Any, source: Source, schemas: Sequence[Registered]) -> bytes | None:
+    """A value with the header of a registry, in the latest version of its schema or another one."""
+    if not schemas or source.format == "protobuf":
+        advice = f'add [registry] with {subject_of(source)} = "FILE", or ' if source.format != "protobuf" else ""
+        raise RecordError(f"the value needs a schema: {advice}write _value_base64 with the header and the data")
+    number = len(schemas) if version is None else version
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= len(schemas):
+        raise RecordError(f"_schema must be a version from 1 to {len(schemas)}, not {version!r}")
+    schema = schemas[number - 1]
+    data = _json(fields) if source.format == "json" else _avro_data(fields, json.loads(schema.text))
+    return framed(schema.id, data)
 
 
 def _raw(given: Any) -> bytes | None:
@@ -143,25 +160,20 @@ def _csv_cell(given: Any) -> str:
 
 
 def _avro(fields: Mapping[str, Any], source: Source, pipeline: Pipeline) -> bytes:
-    from fastavro import parse_schema, schemaless_writer
+    data = _avro_data(fields, json.loads(Path(pipeline.path(source.schema_file or "")).read_text()))
+    return framed(source.schema_id or 0, data) if source.confluent_header else data
 
-    schema: Any = parse_schema(json.loads(Path(pipeline.path(source.schema_file or "")).read_text()))
+
+def _avro_data(fields: Mapping[str, Any], schema: Any) -> bytes:
     known = [one["name"] for one in schema["fields"]]
     for name in fields:
         if name not in known:
             near = did_you_mean(name, known) or f" The fields are {', '.join(known)}."
             raise RecordError(f"the Avro schema has no field {name}.{near}")
-    stream = io.BytesIO(_avro_header(source))
-    stream.seek(0, io.SEEK_END)
     try:
-        schemaless_writer(stream, schema, dict(fields))
+        return avro_bytes(schema, fields)
     except Exception as error:  # a value of another type can raise anything
         raise RecordError(f"it does not match the Avro schema: {type(error).__name__}: {error}") from None
-    return stream.getvalue()
-
-
-def _avro_header(source: Source) -> bytes:
-    return b"\0" + (source.schema_id or 0).to_bytes(4, "big") if source.confluent_header else b""
 
 
 def _topic(given: Any, source: Source) -> str:

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ottla.spark.pipelines.declaration import (
-    DeadLetters,
     FileSink,
     Pipeline,
     Sink,
     Source,
     Table,
     TopicSink,
+    changed,
 )
 from ottla.testing.pipelines.records import plain_json
 
-_Part = TypeVar("_Part", Pipeline, Source, Table, Sink, DeadLetters)
 _WRITTEN = ("parquet", "orc", "json", "csv")
 #: Settings of the session that are the test's own.
 _KEPT_FAST = ("spark.sql.shuffle.partitions",)
@@ -31,7 +29,7 @@ _KEPT_FAST = ("spark.sql.shuffle.partitions",)
 def relocated(pipeline: Pipeline, servers: str, directory: Path, tables: Mapping[str, Sequence[Any]]) -> Pipeline:
     """The same pipeline on another broker, with other directories; `tables` replaces the rows of tables."""
     letters = pipeline.dead_letters
-    return _changed(
+    return changed(
         pipeline,
         checkpoint=str(directory / "checkpoint"),
         bootstrap_servers=servers,
@@ -40,8 +38,10 @@ def relocated(pipeline: Pipeline, servers: str, directory: Path, tables: Mapping
         kafka={},
         sources=[_source(one) for one in pipeline.sources],
         tables=[_table(one, directory, tables.get(one.name)) for one in pipeline.tables],
-        sinks=[_changed(_sink(one, directory), max_delay=None) for one in pipeline.sinks],
-        dead_letters=None if letters is None else _changed(letters, bootstrap_servers=None, kafka={}),
+        sinks=[changed(_sink(one, directory), max_delay=None) for one in pipeline.sinks],
+        dead_letters=None if letters is None else changed(letters, bootstrap_servers=None, kafka={}),
+        lineage=None,
+        events=None,
     )
 
 
@@ -62,7 +62,7 @@ def session_settings(pipeline: Pipeline) -> dict[str, str]:
 
 def _source(source: Source) -> Source:
     """Read all records of the test, a whole batch at a time."""
-    return _changed(
+    return changed(
         source,
         bootstrap_servers=None,
         kafka={},
@@ -79,29 +79,20 @@ def _table(table: Table, directory: Path, rows: Sequence[Any] | None) -> Table:
     file = directory / "tables" / f"{table.name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(row, ensure_ascii=False, default=plain_json) + "\n" for row in rows))
-    return _changed(table, format="json", path=str(file), topic=None, options={})
+    return changed(table, format="json", path=str(file), topic=None, options={})
 
 
 def _sink(sink: Sink, directory: Path) -> Sink:
     if isinstance(sink, TopicSink):
-        return _changed(sink, bootstrap_servers=None, kafka={})
+        return changed(sink, bootstrap_servers=None, kafka={})
     if isinstance(sink, FileSink) and not is_captured(sink):
-        return _changed(sink, path=str(directory / "sinks" / sink.name))
+        return changed(sink, path=str(directory / "sinks" / sink.name))
     return sink
-
-
-def _changed(part: _Part, **changes: Any) -> _Part:
-    """A copy that keeps its place in the file, for error messages."""
-    found = replace(part, **changes)
-    object.__setattr__(found, "where", part.where)
-    if isinstance(part, Pipeline):
-        object.__setattr__(found, "directory", part.directory)
-    return found
 
 
 def without_tables(pipeline: Pipeline, names: Collection[str]) -> Pipeline:
     """The pipeline for a check in which the files of some tables need not exist."""
     tables = [
-        _changed(one, format="json", path="/", topic=None) if one.name in names else one for one in pipeline.tables
+        changed(one, format="json", path="/", topic=None) if one.name in names else one for one in pipeline.tables
     ]
-    return _changed(pipeline, tables=tables)
+    return changed(pipeline, tables=tables)

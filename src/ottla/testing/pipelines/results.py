@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla.clients.consumer.dead_letter_steps import DeadLetter
 from ottla.consuming.values import ConsumerRecord
+from ottla.spark.pipelines.declaration import VERSION
 from ottla.suggestions import did_you_mean
 
 Row = dict[str, Any]
@@ -42,11 +43,11 @@ class Result:
         return iter(self.rows)
 
 
-_ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers")
+_ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", VERSION)
 
 
 def is_origin(name: str) -> bool:
-    """Whether a column describes the record and not its contents."""
+    """Whether a column describes the record and not its contents; so does the order of changes, which has a hash."""
     return name in _ORIGIN
 
 

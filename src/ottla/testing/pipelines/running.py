@@ -27,16 +27,25 @@ from ottla.clients.producer.blocking import Producer
 from ottla.consuming.values import ConsumerRecord
 from ottla.errors import OttlaError
 from ottla.spark.pipelines.compile import Flow, compile_pipeline
-from ottla.spark.pipelines.declaration import DeclarationError, FileSink, JdbcSink, Pipeline, Sink, TopicSink
+from ottla.spark.pipelines.declaration import (
+    DatabaseSink,
+    DeclarationError,
+    FileSink,
+    JdbcSink,
+    LakeSink,
+    Pipeline,
+    Sink,
+    TopicSink,
+)
 from ottla.spark.pipelines.failures import Failure
-from ottla.spark.pipelines.jdbc.rows import staged
-from ottla.spark.pipelines.jdbc.upserts import DELETED
+from ottla.spark.pipelines.keyed import DELETED, staged
 from ottla.spark.pipelines.options import as_settings
 from ottla.spark.pipelines.progress import Board
 from ottla.spark.pipelines.runner import Runner, reads
 from ottla.spark.sessions import activate, session
 from ottla.suggestions import did_you_mean
 from ottla.testing.pipelines.records import Batch, Encoded, encoded
+from ottla.testing.pipelines.registered import Files, Schemas, register, with_registry
 from ottla.testing.pipelines.relocation import is_captured, relocated, session_settings
 from ottla.testing.pipelines.results import Result, Row, in_log_order, record_row
 from ottla.types import TopicPartition
@@ -90,14 +99,25 @@ class Bench:
         return self._spark
 
     def run(
-        self, pipeline: Pipeline, batches: Sequence[Batch], *, tables: Mapping[str, Sequence[Any]] | None = None
+        self,
+        pipeline: Pipeline,
+        batches: Sequence[Batch],
+        *,
+        tables: Mapping[str, Sequence[Any]] | None = None,
+        schemas: Files | None = None,
     ) -> Result:
         """Send each batch and run the pipeline over it; raises PipelineFailed, or DeclarationError for invalid SQL."""
         started = time.monotonic()
-        sent = [[*_encoded(pipeline, batch)] for batch in batches]
+        files = schemas or {}
         _check_tables(pipeline, tables or {})
-        with Broker(config=_BROKER) as broker, tempfile.TemporaryDirectory(prefix="ottla-test-") as directory:
+        with (
+            Broker(config=_BROKER, registry=bool(files)) as broker,
+            tempfile.TemporaryDirectory(prefix="ottla-test-") as directory,
+        ):
+            registered = register(broker.registry_url, pipeline, files) if files else {}
+            sent = [[*_encoded(pipeline, batch, registered)] for batch in batches]
             moved = relocated(pipeline, broker.bootstrap_servers, Path(directory), tables or {})
+            moved = with_registry(moved, files, broker.registry_url) if files else moved
             with _own_session(self.spark, moved) as spark, Admin(bootstrap_servers=moved.bootstrap_servers) as admin:
                 run = _Run(moved, spark, admin)
                 run.make_topics(sent)
@@ -282,7 +302,7 @@ def _takes(flow: Flow) -> bool:
 
 def _given_rows(sink: Sink, frame: DataFrame) -> list[Row]:
     """The rows of a batch that a sink would get; `_deleted` marks those that delete a row of a database."""
-    if not isinstance(sink, JdbcSink):
+    if not isinstance(sink, JdbcSink | LakeSink | DatabaseSink):
         return _plain_rows(frame)
     rows = _plain_rows(staged(sink, frame))
     deleted = [bool(row.pop(DELETED, 0)) for row in rows]
@@ -295,14 +315,14 @@ def _plain_rows(frame: DataFrame) -> list[Row]:
     return rows
 
 
-def _encoded(pipeline: Pipeline, batch: Batch) -> Iterator[Encoded]:
+def _encoded(pipeline: Pipeline, batch: Batch, schemas: Schemas) -> Iterator[Encoded]:
     sources = {source.name: source for source in pipeline.sources}
     for name, records in batch.items():
         if name not in sources:
             near = did_you_mean(name, sources) or f" The sources are {', '.join(sources)}."
             raise DeclarationError([pipeline.where.problem(f"the pipeline has no source {name}.{near}")])
         for one in records:
-            yield encoded(one, sources[name], pipeline)
+            yield encoded(one, sources[name], pipeline, schemas)
 
 
 def _check_tables(pipeline: Pipeline, tables: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from ottla.spark.pipelines.declaration import DeclarationError, Pipeline
 from ottla.spark.pipelines.loading import read
 from ottla.testing.pipelines.cases import DEAD_LETTERS, Case, read_case
 from ottla.testing.pipelines.comparing import differences, rule_lines, seen
+from ottla.testing.pipelines.registered import Files, without_registry
 from ottla.testing.pipelines.relocation import without_tables
 from ottla.testing.pipelines.results import Result, letter_row
 from ottla.testing.pipelines.running import Bench, PipelineFailed
@@ -61,7 +62,8 @@ class Loaded:
 
 def load_case(pipeline_file: str | Path, case_file: Path) -> Loaded:
     """Load a case; raises DeclarationError for problems in the pipeline or the case."""
-    pipeline = load_for_test(pipeline_file, _given_tables(case_file))
+    given = _given(case_file)
+    pipeline = load_for_test(pipeline_file, list(given["tables"]), _schema_files(case_file, given["registry"]))
     return Loaded(str(pipeline_file), pipeline, read_case(case_file, pipeline))
 
 
@@ -70,7 +72,7 @@ def run_case(bench: Bench, loaded: Loaded, *, update: bool = False) -> Outcome:
     started = time.monotonic()
     case, updated = loaded.case, False
     try:
-        result = bench.run(loaded.pipeline, case.batches, tables=case.tables)
+        result = bench.run(loaded.pipeline, case.batches, tables=case.tables, schemas=case.schemas)
     except PipelineFailed as failed:
         lines = _unexpected_failure(case, failed)
     else:
@@ -96,13 +98,14 @@ def _compared(case: Case, result: Result, update: bool) -> tuple[list[str], bool
     return [*(line for one in found for line in one.lines), *rules], False
 
 
-def load_for_test(path: str | Path, replaced: Collection[str] = ()) -> Pipeline:
-    """Load a pipeline without its surroundings: no address, no variables, and no files of replaced tables."""
+def load_for_test(path: str | Path, replaced: Collection[str] = (), schemas: Files | None = None) -> Pipeline:
+    """Load a pipeline without its surroundings: no address, no variables, no files of replaced tables, and no registry
+    for subjects whose schemas are given."""
     pipeline, problems = read(path, _Environment(os.environ))
     if pipeline is None or problems:
         raise DeclarationError(problems)
     object.__setattr__(pipeline, "bootstrap_servers", pipeline.bootstrap_servers or "localhost:9092")
-    problems = check(without_tables(pipeline, replaced))
+    problems = check(without_registry(without_tables(pipeline, replaced), schemas or {}))
     if problems:
         raise DeclarationError(problems)
     return pipeline
@@ -121,12 +124,23 @@ def forget_modules(directory: Path) -> None:
             del sys.modules[name]
 
 
-def _given_tables(case_file: Path) -> list[str]:
+def _given(case_file: Path) -> dict[str, dict[str, Any]]:
+    """The tables and schemas of a case. What is wrong with them is reported by `read_case`."""
     try:
-        found = tomllib.loads(case_file.read_text(encoding="utf-8")).get("tables", {})
+        found = tomllib.loads(case_file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return []  # reported by read_case
-    return list(found) if isinstance(found, dict) else []
+        found = {}
+    return {key: one if isinstance(one := found.get(key), dict) else {} for key in ("tables", "registry")}
+
+
+def _schema_files(case_file: Path, given: Mapping[str, Any]) -> dict[str, list[Path]]:
+    some = {subject: [names] if isinstance(names, str) else names for subject, names in given.items()}
+    files = {
+        subject: [case_file.parent / name for name in names if isinstance(name, str)]
+        for subject, names in some.items()
+        if isinstance(names, list)
+    }
+    return {subject: names for subject, names in files.items() if names and all(one.is_file() for one in names)}
 
 
 # ── Updating ──────────────────────────────────────────────────────────────────────────────────────────────────────────

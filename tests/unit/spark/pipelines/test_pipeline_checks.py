@@ -46,6 +46,7 @@ name = "table"
 format = "parquet"
 path = "table"
 """
+ICEBERG = 'format = "iceberg"\ncatalog = {type = "sql", uri = "sqlite:///c.db", warehouse = "w"}\n'
 JDBC = 'format = "jdbc"\nurl = "jdbc:x:y"\ntable = "t"\n'
 
 
@@ -281,7 +282,23 @@ def test_steps(tmp_path: Path, step: str, at: str | None, message: str) -> None:
             "[[sink]] with format topic",
         ),
         ('format = "parquet"\npath = "x"\nmode = "update"', "mode", "a parquet sink supports mode append, not update"),
-        ('format = "delta"\npath = "x"', "format", "delta requires its package"),
+        ('format = "delta"\npath = "x"', None, ""),
+        ('format = "delta"\npath = "x"\ntable = "a.b"', "table", "table is for iceberg: a delta table has a path"),
+        ('format = "delta"', "[[sink]]", "path is missing: set the directory or URL of the Delta table"),
+        ('format = "delta"\npath = "x"\nmode = "upsert"', "mode", 'mode upsert requires keys, such as keys = ["id"]'),
+        (
+            'format = "delta"\npath = "x"\nmode = "append"\nkeys = ["id"]',
+            "keys",
+            "keys are for mode upsert, not",
+        ),
+        ('format = "delta"\npath = "x"\nmode = "overwrite"', "mode", "mode overwrite requires an aggregation"),
+        ('format = "delta"\npath = "x"\nmode = "update"', "mode", "a delta sink supports mode append or upsert or"),
+        ('format = "delta"\npath = "x"\nstorage = {k = "${env:NO_SUCH}"}', "storage", "NO_SUCH is not set"),
+        (ICEBERG + 'table = "a.b"', None, ""),
+        (ICEBERG, "[[sink]]", 'table is missing: name the Iceberg table, such as table = "shop.orders"'),
+        (ICEBERG + 'table = "orders"', "table", "table needs a namespace, such as shop.orders"),
+        (ICEBERG + 'table = "a.b"\npath = "x"', "path", "an iceberg table has no path: set table and catalog"),
+        ('format = "iceberg"\ntable = "a.b"', "[[sink]]", 'catalog is missing, such as catalog = {type = "sql"'),
         (
             'format = "topic"\ntopic = "x"\ndeliver = "once"',
             "deliver",
@@ -433,7 +450,7 @@ pipeline = Pipeline(name="x", checkpoint="c", bootstrap_servers="x:1", sources=[
     ])
 """
     assert found(tmp_path, text, "orders.py") == [
-        (3, "format must be one of json, avro, protobuf, csv, text, bytes, not 'jsn'. Did you mean json?"),
+        (3, "format must be one of json, avro, protobuf, csv, text, bytes, debezium, not 'jsn'. Did you mean json?"),
         (10, "path is missing: set the output directory"),
     ]
 

@@ -40,9 +40,19 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
 def test_the_database_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "secret")
     text, *parts = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (part,) = [one for one in parts if "jdbc" in one]
+    (part,) = [one for one in parts if "jdbc:" in one]
     (tmp_path / "orders.toml").write_text(text + part)
     assert [sink.name for sink in load(tmp_path / "orders.toml").sinks] == ["table", "large", "orders"]
+
+
+def test_the_change_data_of_the_page(tmp_path: Path) -> None:
+    _, *parts = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    changes, debezium = (one for one in parts if "latest" in one)
+    head = 'name = "customers"\ncheckpoint = "state"\nbootstrap_servers = "localhost:9092"\n'
+    sink = changes.partition("[[sink]]")[2]
+    for text in (changes, f"{debezium}\n[[sink]]{sink}"):
+        (tmp_path / "customers.toml").write_text(head + text)
+        assert [step.name for step in load(tmp_path / "customers.toml").steps] == ["customers"]
 
 
 @pytest.mark.parametrize("name", ["orders.toml", "clicks.toml", "trades.py"])

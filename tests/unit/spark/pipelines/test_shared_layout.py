@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ottla.spark.pipelines import (
     Expect,
     FileSink,
     Join,
+    LakeSink,
     Pipeline,
     Python,
     Source,
@@ -59,7 +61,9 @@ def test_what_the_declaration_lets_expect(tmp_path: Path) -> None:
     assert shares(A) == {"orders": ["a", LETTERS]}
     assert shares(A, read="separate") == {}
     assert shares(A, ConsoleSink(name="c", input="orders", mode="update")) == {"orders": ["a", LETTERS]}
-    assert shares(FileSink(name="d", format="delta", path="d")) == {}
+    table = LakeSink(name="d", format="delta", path="d", keys=["id"])
+    assert shares(table) == {"orders": ["d", LETTERS]}
+    assert shares(replace(table, mode="overwrite")) == {}
     by_row = [
         Join(name="named", join="people", on=["id"]),
         Python(name="loud", python="x:y"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from ottla.spark.pipelines.backfill.plan import Range
 from ottla.spark.pipelines.jdbc.drivers import missing
 from ottla.spark.pipelines.jdbc.upserts import Target
 
@@ -87,6 +88,17 @@ def test_the_advised_index_allows_upserts(base: sqlite3.Connection) -> None:
     assert one.make_index() == 'CREATE UNIQUE INDEX plain_id_seq_key ON plain ("id", "seq")'
     base.execute(one.make_index())
     base.execute(one.upsert())
+
+
+def test_rows_of_some_records_are_removed(base: sqlite3.Connection) -> None:
+    base.execute("CREATE TABLE log (_topic TEXT, _partition INT, _offset INT)")
+    places = [("a", 0, one) for one in range(5)] + [("A", 0, 2), ("b", 0, 2), ("a", 1, 2), (None, None, None)]
+    base.executemany("INSERT INTO log VALUES (?, ?, ?)", places)
+    one = Target(SQLITE, "log", "stage", ["_topic", "_partition", "_offset"])
+    for sql in one.removes([Range("a", 0, 1, 4), Range("b", 0, 0, 9), Range("it's", 0, 0, 9)]):
+        base.execute(sql)
+    left = base.execute("SELECT * FROM log").fetchall()
+    assert left == [("a", 0, 0), ("a", 0, 4), ("A", 0, 2), ("a", 1, 2), (None, None, None)]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from ottla.spark.audit.positions import AuditError
 from ottla.spark.audit.report import AuditReport
 from ottla.spark.pipelines.declaration import (
     ORIGIN,
+    DatabaseSink,
     Dedupe,
     FileSink,
     JdbcSink,
     Join,
+    LakeSink,
     Pipeline,
     Sink,
     Source,
@@ -63,10 +65,10 @@ def check_fits(sink: Sink) -> None:
             raise NotAuditable("CSV files do not name their columns")
         if sink.origin is False or (sink.origin is None and sink.format == "json"):
             raise NotAuditable("its files have no _topic, _partition and _offset: set origin = true for new files")
-    elif isinstance(sink, TopicSink | JdbcSink):
-        if isinstance(sink, JdbcSink) and sink.keys:
+    elif isinstance(sink, TopicSink | JdbcSink | DatabaseSink | LakeSink):
+        if not isinstance(sink, TopicSink) and sink.keys:
             raise NotAuditable("with keys, later rows replace earlier ones")
-        if not sink.origin:
+        if not sink.origin and not (isinstance(sink, LakeSink) and sink.origin is None):
             raise NotAuditable("its rows do not say from which record they are: set origin = true for new rows")
     else:
         raise NotAuditable("it keeps no rows")

@@ -33,15 +33,21 @@ from ottla.spark.pipelines.audit.declared import (
 )
 from ottla.spark.pipelines.audit.expected import expected_records
 from ottla.spark.pipelines.audit.report import PipelineAudit, SinkAudit
+from ottla.spark.pipelines.changes.sinks import with_keys
+from ottla.spark.pipelines.databases.reading import read_origin
 from ottla.spark.pipelines.declaration import (
+    DatabaseSink,
     DeadLetters,
     FileSink,
     JdbcSink,
+    LakeSink,
     Pipeline,
     Sink,
     Source,
     TopicSink,
 )
+from ottla.spark.pipelines.lakes.opening import open_lake
+from ottla.spark.pipelines.lakes.reading import read_lake
 from ottla.spark.pipelines.options import as_settings, cluster_options
 from ottla.spark.pipelines.run_lock import local_path
 from ottla.spark.pipelines.runner import admin_config, reads
@@ -68,6 +74,7 @@ def audit_pipeline(
 
     `since` and `until` limit the records by their time, and `limit` the examples of each kind of problem.
     """
+    pipeline = with_keys(pipeline)
     audits: list[SinkAudit] = []
     left: dict[str, str] = {}
     for sink in pipeline.sinks:
@@ -133,27 +140,16 @@ class _SinkAudits:
     def _positions(self, source: Source, topic: str) -> dict[int, int]:
         """How far the sink and the dead letters are: a record is pending until both have seen it."""
         try:
-            own = self._position(self.sink.name, topic)
+            own = sink_position(self.pipeline, self.spark, self.sink.name, topic)
         except AuditError as error:
             raise NotAuditable(str(error)) from None
         if not self.pipeline.sends_dead_letters(source):
             return own
         try:
-            letters = self._position(letters_name(source.name), topic)
+            letters = sink_position(self.pipeline, self.spark, letters_name(source.name), topic)
         except AuditError:
             letters = {}
         return {partition: min(offset, letters.get(partition, 0)) for partition, offset in own.items()}
-
-    def _position(self, flow: str, topic: str) -> dict[int, int]:
-        """The end of the last batch that a flow has written: a late sink is behind its shared read."""
-        (found,) = [one for one in status_of(self.pipeline, ask=False).flows if one.name == flow]
-        if local_path(found.directory) is None:
-            return checkpoint_positions(self.spark, found.directory, topic)
-        offsets = {} if found.checkpoint is None else found.checkpoint.offsets
-        known = {key.partition: offset for key, offset in offsets.items() if key.topic == topic}
-        if not known:
-            raise AuditError(f"{flow} has not finished a micro-batch with topic {topic} yet")
-        return known
 
     def _target(self, topic: str) -> Target:
         sink, name = self.sink, f"sink {self.sink.name}"
@@ -172,12 +168,16 @@ class _SinkAudits:
         sink = self.sink
         if isinstance(sink, JdbcSink):
             given = {"url": sink.url, "dbtable": sink.table, "driver": sink.driver, "user": sink.user}
-            options = {**sink.options, **given, "password": sink.password}
+            # Databases that cannot compare unlimited text refuse a filter by topic.
+            options = {**sink.options, **given, "password": sink.password, "pushDownPredicate": False}
             known = as_settings({name: value for name, value in options.items() if value is not None})
             return self.spark.read.format("jdbc").options(**known).load(), f"table {sink.table}"
+        if isinstance(sink, DatabaseSink):
+            return read_origin(sink, self.pipeline, self.spark), f"table {sink.table}"
+        if isinstance(sink, LakeSink):
+            lake = open_lake(self.pipeline, sink)
+            return read_lake(self.spark, lake), lake.what.removeprefix("the ")
         assert isinstance(sink, FileSink)
-        if sink.table is not None:
-            return self.spark.table(sink.table), f"table {sink.table}"
         path = self.pipeline.path(sink.path or "")
         return read_table(self.spark, path, sink.format, {}), f"table {path}"
 
@@ -196,6 +196,18 @@ class _SinkAudits:
 def _dead_cluster(pipeline: Pipeline, letters: DeadLetters, spark: SparkSession) -> Cluster:
     isolation = "read_committed" if letters.deliver == "exactly-once" else "read_uncommitted"
     return Cluster(spark, cluster_options(pipeline, letters), isolation)
+
+
+def sink_position(pipeline: Pipeline, spark: SparkSession, flow: str, topic: str) -> dict[int, int]:
+    """The end of the last batch that a sink has written: a late sink is behind its shared read."""
+    (found,) = [one for one in status_of(pipeline, ask=False).flows if one.name == flow]
+    if local_path(found.directory) is None:
+        return checkpoint_positions(spark, found.directory, topic)
+    offsets = {} if found.checkpoint is None else found.checkpoint.offsets
+    known = {key.partition: offset for key, offset in offsets.items() if key.topic == topic}
+    if not known:
+        raise AuditError(f"{flow} has not finished a micro-batch with topic {topic} yet")
+    return known
 
 
 def _of_topic(expected: DataFrame, topic: str) -> DataFrame:

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from ottla.spark.pipelines.declaration import (
     ConsoleSink,
+    DatabaseSink,
     Dedupe,
     Expect,
     FileSink,
     JdbcSink,
     Join,
+    LakeSink,
     Pipeline,
     Problem,
     Python,
@@ -29,6 +31,8 @@ _MODES: dict[type[Sink], tuple[str, ...]] = {
     TopicSink: ("append", "update"),
     ConsoleSink: ("append", "update", "complete"),
     JdbcSink: ("append", "update"),
+    LakeSink: ("append", "upsert", "overwrite"),
+    DatabaseSink: ("append", "upsert", "overwrite"),
 }
 
 
@@ -118,10 +122,9 @@ def delay_of(one: Source | Step) -> str | None:
 
 def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
     mode, allowed = sink.mode or "append", _MODES[type(sink)]
-    if isinstance(sink, FileSink) and sink.format in ("delta", "iceberg"):
-        allowed = ("append", "complete")
     if mode not in allowed:
-        what = sink.format if isinstance(sink, FileSink) else type(sink).__name__.removesuffix("Sink").lower()
+        kind = type(sink).__name__.removesuffix("Sink").lower()
+        what = sink.format if isinstance(sink, FileSink | LakeSink | DatabaseSink) else kind
         yield sink.where.problem(f"a {what} sink supports mode {' or '.join(allowed)}, not {mode}", "mode")
         return
     if isinstance(sink, JdbcSink) and mode == "update" and not sink.keys:
@@ -129,10 +132,13 @@ def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
     before = chain(pipeline, sink)
     window = next((one for one in before if isinstance(one, Window | Session)), None)
     known = bool(before) and not any(isinstance(one, Sql | Python) for one in before)
-    if isinstance(sink, JdbcSink) and sink.keys and not sink.sequence and known and window is not None:
-        yield from _windows_per_key(sink, window)
-    if mode == "complete" and known and window is None:
-        yield sink.where.problem("mode complete requires an aggregation before this sink", "mode")
+    if isinstance(sink, JdbcSink | LakeSink | DatabaseSink) and sink.keys:
+        if not sink.sequence and known and window is not None:
+            yield from _windows_per_key(sink, window)
+        if not isinstance(sink, JdbcSink) and isinstance(window, Window):
+            return  # changed windows are written as long as they change
+    if mode in ("complete", "overwrite") and known and window is None:
+        yield sink.where.problem(f"mode {mode} requires an aggregation before this sink", "mode")
     if mode == "update" and isinstance(window, Session):
         text = f"sessions can merge, so {window.name} has no mode update: remove mode, or use a window"
         yield sink.where.problem(text, "mode")
@@ -147,7 +153,7 @@ def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
         )
 
 
-def _windows_per_key(sink: JdbcSink, window: Window | Session) -> Iterator[Problem]:
+def _windows_per_key(sink: JdbcSink | LakeSink | DatabaseSink, window: Window | Session) -> Iterator[Problem]:
     """Keys that match several rows of a window step need an order."""
     left = [name for name in window.group_by if name not in sink.keys]
     if left:
@@ -166,6 +172,6 @@ def _join_modes(pipeline: Pipeline, sink: Sink, mode: str, before: list[Source |
     for one in before:
         if isinstance(one, Join) and joins_stream(pipeline, one):
             outer = one.how in ("left", "right", "full")
-            if mode == "complete" or (mode == "update" and outer):
+            if mode in ("complete", "overwrite") or (mode == "update" and outer):
                 kind = f"a {one.how or 'inner'} join of streams"
                 yield sink.where.problem(f"{kind} ({one.name}) does not support mode {mode}: remove mode", "mode")

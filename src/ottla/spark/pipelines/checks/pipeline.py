@@ -15,25 +15,34 @@ from typing import TypeVar
 from ottla.errors import ConfigError
 from ottla.spark.options import OptionError, ReadOptions, WriteOptions
 from ottla.spark.pipelines.checks.avro import registry_problems
+from ottla.spark.pipelines.checks.databases import database_problems
 from ottla.spark.pipelines.checks.functions import function_problems
 from ottla.spark.pipelines.checks.joins import join_problems
+from ottla.spark.pipelines.checks.lakes import keyed_problems, lake_problems
+from ottla.spark.pipelines.checks.latest import latest_problems, latest_sink_problems
 from ottla.spark.pipelines.checks.modes import mode_problems
+from ottla.spark.pipelines.checks.monitoring import events_problems, lineage_problems
 from ottla.spark.pipelines.checks.registry import registry_source_problems
 from ottla.spark.pipelines.checks.rules import limit_problems, rule_problems
 from ottla.spark.pipelines.checks.sql import statement_problems
 from ottla.spark.pipelines.checks.values import value_problems
+from ottla.spark.pipelines.debezium import ADDED, TIME
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
-    LOGGED,
     RESERVED,
     SHARED,
+    DatabaseSink,
     DeadLetters,
     Declared,
     Dedupe,
+    Events,
     Expect,
     FileSink,
     JdbcSink,
     Join,
+    LakeSink,
+    Latest,
+    Lineage,
     Pipeline,
     Problem,
     Python,
@@ -58,7 +67,7 @@ _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SINK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SHARED = "sources, tables and steps need distinct names"
 _TIMES = ("timestamp", "timestamp_ntz")
-_WITH_SCHEMA = ("json", "csv")
+_WITH_SCHEMA = ("json", "csv", "debezium")
 _PATTERN = "*?["
 
 
@@ -97,19 +106,23 @@ class _Check:
             yield from self._sink(sink)
         if self._pipeline.dead_letters and id(self._pipeline.dead_letters) not in self._wrong:
             yield from self._dead_letters(self._pipeline.dead_letters)
+        for lineage in self._sound([self._pipeline.lineage] if self._pipeline.lineage else []):
+            yield from lineage_problems(lineage)
+        for events in self._sound([self._pipeline.events] if self._pipeline.events else []):
+            yield from events_problems(events)
         if not self._wrong:
             yield from mode_problems(self._pipeline)
 
     def _parts(self) -> list[Declared]:
         pipeline = self._pipeline
-        letters = [pipeline.dead_letters] if pipeline.dead_letters else []
+        single = [one for one in (pipeline.dead_letters, pipeline.lineage, pipeline.events) if one is not None]
         return [
             *pipeline.sources,
             *pipeline.tables,
             *pipeline.steps,
             *pipeline.expects,
             *pipeline.sinks,
-            *letters,
+            *single,
         ]
 
     def _sound(self, parts: Iterable[_Part]) -> list[_Part]:
@@ -154,7 +167,7 @@ class _Check:
     def _same_paths(self) -> Iterator[Problem]:
         seen: dict[str, FileSink] = {}
         for sink in self._sound(self._pipeline.sinks):
-            if isinstance(sink, FileSink) and sink.path and sink.format in LOGGED:
+            if isinstance(sink, FileSink) and sink.path:
                 first = seen.setdefault(self._pipeline.path(sink.path).rstrip("/"), sink)
                 if first is not sink:
                     yield sink.where.problem(
@@ -172,7 +185,7 @@ class _Check:
         if problems:
             return
         for name in schema.names if schema else ():
-            if name.lower() in RESERVED:
+            if name.lower() in (*RESERVED, *(ADDED if source.format == "debezium" else ())):
                 yield source.where.problem(f"column {name} is reserved for the origin of records: rename it", "schema")
         if source.event_time and schema:
             yield from _event_time(source, source.event_time, schema)
@@ -188,7 +201,8 @@ class _Check:
                 f"null_values = keep requires format text or bytes, not {source.format}", "null_values"
             )
         if source.options and source.format not in _WITH_SCHEMA:
-            yield source.where.problem(f"options require format json or csv, not {source.format}", "options")
+            text = f"options require format json, csv or debezium, not {source.format}"
+            yield source.where.problem(text, "options")
 
     def _reading(self, source: Source) -> Iterator[Problem]:
         """Problems that the data source would report, with the keys of the declaration."""
@@ -282,6 +296,8 @@ class _Check:
             yield from statement_problems(self._pipeline, step)
         elif isinstance(step, Python):
             yield from function_problems(self._pipeline, step)
+        elif isinstance(step, Latest):
+            yield from latest_problems(self._pipeline, step)
         elif isinstance(step, Dedupe) and not step.keys:
             yield step.where.problem('dedupe is empty: name the key columns, such as dedupe = ["id"]', "dedupe")
         elif isinstance(step, Window | Session) and not step.aggregate:
@@ -305,16 +321,9 @@ class _Check:
 
     def _sink(self, sink: Sink) -> Iterator[Problem]:
         yield from self._end_input(sink)
-        if isinstance(sink, FileSink):
-            if bool(sink.path) == bool(sink.table):
-                yield sink.where.problem(
-                    "path is missing: set the output directory"
-                    if not sink.path
-                    else "path and table are both set: remove one"
-                )
-            elif sink.table and sink.format not in ("delta", "iceberg"):
-                yield sink.where.problem(f"table requires format delta or iceberg: use path for {sink.format}", "table")
-            yield from self._package(sink)
+        yield from latest_sink_problems(self._pipeline, sink)
+        if isinstance(sink, FileSink) and not sink.path:
+            yield sink.where.problem("path is missing: set the output directory")
         if sink.max_delay is not None and (self._pipeline.read == "separate" or not could_share(sink)):
             yield sink.where.problem(
                 "max_delay has no effect: this sink reads by itself, so no other sink waits for it. Remove max_delay",
@@ -325,20 +334,14 @@ class _Check:
             if "{topic}" in sink.topic:
                 yield sink.where.problem("{topic} works only for dead letters: name the topic", "topic")
         elif isinstance(sink, JdbcSink):
-            yield from _upsert(sink)
-
-    def _package(self, sink: FileSink) -> Iterator[Problem]:
-        """Delta and Iceberg need a setting that adds their jars."""
-        brought = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath", "spark.submit.pyFiles")
-        if sink.format in ("delta", "iceberg") and not any(name in self._pipeline.spark for name in brought):
-            example = {
-                "delta": "io.delta:delta-spark_2.13:<version>",
-                "iceberg": "org.apache.iceberg:iceberg-spark-runtime-<spark>_2.13:<version>",
-            }[sink.format]
-            yield sink.where.problem(
-                f'{sink.format} requires its package: set "spark.jars.packages" = "{example}" under [spark]',
-                "format",
-            )
+            yield from keyed_problems(sink)
+            if not sink.url.startswith("jdbc:"):
+                text = f"url must start with jdbc:, such as jdbc:postgresql://host/db, not {sink.url}"
+                yield sink.where.problem(text, "url")
+        elif isinstance(sink, LakeSink):
+            yield from lake_problems(sink)
+        elif isinstance(sink, DatabaseSink):
+            yield from database_problems(self._pipeline, sink)
 
     def _writing(self, sink: TopicSink | DeadLetters, topic: str) -> Iterator[Problem]:
         if not (sink.bootstrap_servers or self._pipeline.bootstrap_servers):
@@ -395,9 +398,14 @@ def _parts_fit(pipeline: Pipeline) -> bool:
         (pipeline.expects, Expect),
         (pipeline.sinks, Sink),
     )
+    single: tuple[tuple[object, type], ...] = (
+        (pipeline.dead_letters, DeadLetters),
+        (pipeline.lineage, Lineage),
+        (pipeline.events, Events),
+    )
     return all(
         isinstance(parts, list | tuple) and all(isinstance(one, kind) for one in parts) for parts, kind in kinds
-    ) and isinstance(pipeline.dead_letters, DeadLetters | None)
+    ) and all(part is None or isinstance(part, kind) for part, kind in single)
 
 
 def _distinct(
@@ -437,20 +445,9 @@ def _input(
             yield part.where.problem(f"source or step {given} does not exist.{near}", "input")
 
 
-def _upsert(sink: JdbcSink) -> Iterator[Problem]:
-    for key in ("sequence", "delete_when"):
-        if getattr(sink, key) and not sink.keys:
-            yield sink.where.problem(f'{key} requires keys, such as keys = ["id"]', key)
-    needed = [name for name in (*sink.keys, sink.sequence) if name in sink.exclude]
-    if needed:
-        yield sink.where.problem(f"exclude contains {needed[0]}, which keys or sequence needs: remove it", "exclude")
-    if not sink.url.startswith("jdbc:"):
-        yield sink.where.problem(f"url must start with jdbc:, such as jdbc:postgresql://host/db, not {sink.url}", "url")
-
-
 def _event_time(source: Source, name: str, schema: Schema) -> Iterator[Problem]:
     found = schema.column(name)
-    if name == "_timestamp":
+    if name == "_timestamp" or (source.format == "debezium" and name == TIME):
         return
     if found is None:
         near = did_you_mean(name, (*schema.names, "_timestamp"))

@@ -12,10 +12,13 @@ from ottla.spark.pipelines.checks.modes import input_of, joins_stream
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
     ConsoleSink,
+    DatabaseSink,
     Dedupe,
     FileSink,
     JdbcSink,
     Join,
+    LakeSink,
+    Latest,
     Pipeline,
     Python,
     Session,
@@ -151,6 +154,10 @@ def _step_lines(pipeline: Pipeline, step: Step) -> Iterator[str]:
     elif isinstance(step, Dedupe):
         yield f"dedupe by {', '.join(step.keys)}"
         yield f"within {step.within}"
+    elif isinstance(step, Latest):
+        yield f"{'all versions' if step.history else 'the latest row'} by {', '.join(step.keys)}"
+        yield f"in the order of {', '.join(step.order)}"
+        yield f"deletes: {step.deletes}" if step.deletes else ""
     elif isinstance(step, Window):
         slide = f", every {step.slide}" if step.slide else ""
         yield f"window {step.window}{slide}"
@@ -188,9 +195,13 @@ def _place(sink: Sink) -> str:
     if isinstance(sink, TopicSink):
         return f"topic {sink.topic}"
     if isinstance(sink, FileSink):
+        return f"{sink.format} {sink.path}"
+    if isinstance(sink, LakeSink):
         return f"{sink.format} {sink.path or sink.table}"
     if isinstance(sink, JdbcSink):
         return f"jdbc {sink.table}"
+    if isinstance(sink, DatabaseSink):
+        return f"{sink.format} {sink.table}"
     return "console" if isinstance(sink, ConsoleSink) else type(sink).__name__
 
 

@@ -11,19 +11,21 @@ A batch that is repeated after a crash finds its number and does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.declaration import JdbcSink
 from ottla.spark.pipelines.jdbc.database import Database, JdbcError
-from ottla.spark.pipelines.jdbc.rows import columns_of, is_ordered, staged
 from ottla.spark.pipelines.jdbc.upserts import Target
+from ottla.spark.pipelines.keyed import columns_of, is_ordered, staged
 from ottla.spark.pipelines.schemas import quoted as in_spark
 from ottla.spark.pipelines.written import Writer, check_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from ottla.spark.pipelines.backfill.plan import Range
 
 BATCHES = "ottla_batches"
 
@@ -64,11 +66,36 @@ class JdbcWriter:
                     f"table {self._sink.table}: a micro-batch has two rows with the same keys "
                     f"({', '.join(self._sink.keys)}), and nothing says which is newer: set sequence in the sink"
                 )
+            if self._sink.keys:
+                self._take_turn(statement)
             for sql in self._target.moves():
                 statement.executeUpdate(sql)
             noted = f"UPDATE {BATCHES} SET batch = {int(batch)} WHERE query = '{self._query}'"
             if statement.executeUpdate(noted) == 0:
                 statement.executeUpdate(f"INSERT INTO {BATCHES} (query, batch) VALUES ('{self._query}', {int(batch)})")
+
+    def replace(self, frame: DataFrame, ranges: Sequence[Range]) -> None:
+        """Replace the rows of these records, or merge them with keys, in one transaction without a batch number."""
+        try:
+            self._database.append(staged(self._sink, frame), self._target.stage)
+            with self._database.transaction() as statement:
+                self._take_turn(statement)
+                for sql in [] if self._sink.keys else self._target.removes(ranges):
+                    statement.executeUpdate(sql)
+                for sql in self._target.moves():
+                    statement.executeUpdate(sql)
+        finally:
+            with suppress(JdbcError), self._database.transaction() as statement:
+                statement.executeUpdate(f"DROP TABLE {self._target.stage}")
+
+    @property
+    def _turn(self) -> str:
+        """The name of a row that all writers of the table update."""
+        return f"table {self._sink.table}"[:64].replace("'", "")
+
+    def _take_turn(self, statement: Any) -> None:
+        """Wait for other writers of the table: what a merge has compared must not change until it is committed."""
+        statement.executeUpdate(f"UPDATE {BATCHES} SET batch = batch + 1 WHERE query = '{self._turn}'")
 
     def last(self) -> int:
         """The last written batch, or -1."""
@@ -87,6 +114,8 @@ class JdbcWriter:
             database.create(sink.table, frame.select(*map(in_spark, wanted)).schema, sink.keys)
             found = database.columns(sink.table) or wanted
         self._make_batches()
+        with suppress(JdbcError), database.transaction() as statement:  # it is there after the first start
+            statement.executeUpdate(f"INSERT INTO {BATCHES} (query, batch) VALUES ('{self._turn}', 0)")
         target = self._target_of(wanted, found)
         with suppress(JdbcError), database.transaction() as statement:
             statement.executeUpdate(f"DROP TABLE {target.stage}")

@@ -7,12 +7,19 @@ nothing. Where the upsert cannot compare sequences itself, older rows are remove
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-DELETED = "ottla_deleted"
+from ottla.spark.pipelines.changes.history import close_versions, is_history
+from ottla.spark.pipelines.declaration import ORIGIN, VALID_FROM, VALID_TO
+from ottla.spark.pipelines.keyed import DELETED
+
+if TYPE_CHECKING:
+    from ottla.spark.pipelines.backfill.plan import Range
+
 #: INSERT … ON CONFLICT DO UPDATE, and INSERT … ON DUPLICATE KEY UPDATE. All others: MERGE.
-ON_CONFLICT = ("jdbc:postgresql:", "jdbc:sqlite:")
+ON_CONFLICT = ("jdbc:postgresql:", "jdbc:sqlite:", "postgres:", "sqlite:", "duckdb:")
 ON_DUPLICATE = ("jdbc:mysql:", "jdbc:mariadb:")
 
 
@@ -26,16 +33,43 @@ class Target:
     columns: Sequence[str]
     keys: Sequence[str] = ()
     sequence: str | None = None
+    deletes: bool = True
+    """Whether staged rows may delete."""
+    overwrites: bool = False
+    """Whether a batch replaces all rows."""
 
     def moves(self) -> list[str]:
         """The statements of a batch, for one transaction."""
         if not self.keys:
-            return [f"INSERT INTO {self.table} ({self._names}) SELECT {self._names} FROM {self.stage}"]
-        return list(self._upsert())
+            insert = f"INSERT INTO {self.table} ({self._names}) SELECT {self._names} FROM {self.stage}"
+            return [f"DELETE FROM {self.table}", insert] if self.overwrites else [insert]
+        return [*self._upsert(), *self._closes()]
 
     def upsert(self) -> str:
-        """The last one of `moves`."""
-        return self.moves()[-1]
+        """The statement that inserts or replaces rows."""
+        return list(self._upsert())[-1]
+
+    def removes(self, ranges: Iterable[Range]) -> Iterator[str]:
+        """The statements that remove the rows of some records, which the columns of the origin tell."""
+        by_name = {name.strip('"`[]').lower(): name for name in self.columns}
+        topic, partition, offset = (by_name[name] for name in ORIGIN[:3])
+        if self.url.startswith(ON_DUPLICATE):
+            topic = f"CAST({topic} AS BINARY)"  # by letters, also in upper and lower case
+        elif not self.url.startswith(ON_CONFLICT):
+            topic = f"CAST({topic} AS VARCHAR(255))"  # unlimited text cannot be compared
+        for one in ranges:
+            text = one.topic.replace("'", "''")
+            yield (
+                f"DELETE FROM {self.table} WHERE {topic} = '{text}' AND {partition} = {one.partition} "
+                f"AND {offset} >= {one.start} AND {offset} < {one.end}"
+            )
+
+    def _closes(self) -> Iterator[str]:
+        """Versions of a row end where the next one begins."""
+        if is_history(self.columns):
+            by_name = {name.strip('"`[]').lower(): name for name in self.columns}
+            first, end = by_name[VALID_FROM], by_name[VALID_TO]
+            yield close_versions(self.table, self.stage, [key for key in self.keys if key != first], first, end)
 
     def make_stage(self) -> str:
         """Create the staging table with the types of the table. The outer join makes all columns nullable."""
@@ -73,8 +107,10 @@ class Target:
         if self.sequence is not None and not native:
             older = _older(f"{stage}.{self.sequence}", f"{table}.{self.sequence}")
             yield f"DELETE FROM {stage} WHERE EXISTS (SELECT 1 FROM {table} WHERE {same} AND {older})"
+        gone = f"{stage}.{DELETED} = 1"
         newer = f" AND NOT ({_older(f'{stage}.{self.sequence}', f'{table}.{self.sequence}')})" if self.sequence else ""
-        yield f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {stage} WHERE {same} AND {stage}.{DELETED} = 1{newer})"
+        if self.deletes:
+            yield f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {stage} WHERE {same} AND {gone}{newer})"
         rows = f"({self._names}) SELECT {self._names} FROM {stage} WHERE {DELETED} = 0"
         if native:
             yield f"INSERT INTO {table} AS target {rows} ON CONFLICT ({', '.join(self.keys)}) DO {self._on_conflict()}"

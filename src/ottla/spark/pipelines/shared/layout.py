@@ -24,11 +24,10 @@ from ottla.errors import OttlaError
 from ottla.spark.pipelines.checks.modes import input_of, joins_stream
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
-    LOGGED,
     SHARED,
     Dedupe,
-    FileSink,
     Join,
+    Latest,
     Pipeline,
     Python,
     Sink,
@@ -190,8 +189,8 @@ def how_to_reset(pipeline: Pipeline, reader: str) -> str:
 
 
 def could_share(sink: Sink) -> bool:
-    """Whether a sink's kind and mode allow it. Delta and Iceberg number their batches by the query."""
-    return sink.mode in (None, "append") and not (isinstance(sink, FileSink) and sink.format not in LOGGED)
+    """Whether a sink's mode allows it."""
+    return sink.mode in (None, "append", "upsert")
 
 
 def sql_of(pipeline: Pipeline, step: Sql) -> str:
@@ -256,4 +255,4 @@ def has_late_rules(pipeline: Pipeline, sink: Sink, steps: Iterable[Step]) -> boo
 
 
 def _by_row(pipeline: Pipeline, step: Step) -> bool:
-    return isinstance(step, Sql | Python) or (isinstance(step, Join) and not joins_stream(pipeline, step))
+    return isinstance(step, Sql | Python | Latest) or (isinstance(step, Join) and not joins_stream(pipeline, step))

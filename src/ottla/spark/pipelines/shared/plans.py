@@ -17,7 +17,7 @@ from ottla.spark.pipelines.checks.modes import input_of
 from ottla.spark.pipelines.columns import StepError
 from ottla.spark.pipelines.declaration import Dedupe, Pipeline, Sink, Source, Sql, Step
 from ottla.spark.pipelines.shared.layout import could_share, has_late_rules, inputs_of, sql_of
-from ottla.spark.pipelines.sinks import shape
+from ottla.spark.pipelines.sinks import shape, supports
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -246,8 +246,8 @@ def named_views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None
 
 def keeps_no_state(frame: DataFrame) -> bool:
     """Whether a stream handles every row by itself, and Spark can append its rows."""
-    plan: Any = frame._jdf.queryExecution().analyzed()
-    return _is_by_row(plan) and _is_supported(frame, plan)
+    # Spark refuses some joins of a stream with a table, such as a left join with the stream on the right.
+    return _is_by_row(frame._jdf.queryExecution().analyzed()) and supports(frame, "Append")
 
 
 def _is_by_row(node: Any) -> bool:
@@ -260,19 +260,6 @@ def _is_by_row(node: Any) -> bool:
     if kind == "Join" and all(one.isStreaming() for one in inputs):
         return False
     return all(map(_is_by_row, inputs))
-
-
-def _is_supported(frame: DataFrame, plan: Any) -> bool:
-    """Spark refuses some joins of a stream with a table, such as a left join with the stream on the right."""
-    from pyspark.errors import PySparkException
-
-    jvm: Any = frame.sparkSession._jvm
-    append = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
-    try:
-        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, append)
-    except PySparkException:
-        return False
-    return True
 
 
 def scala_list(found: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from ottla.spark.pipelines.shared.backlog import Backlog, stored
 from ottla.spark.pipelines.shared.layout import LATE, READERS, Readers, shared_directory, shared_name
 from ottla.spark.pipelines.shared.plans import Shareable
 from ottla.spark.pipelines.shared.writing import CountedRules, Reader, SharedWriter, moved
-from ottla.spark.pipelines.sources import BROKEN
+from ottla.spark.pipelines.sources import BROKEN, good_rows
 from ottla.spark.pipelines.times import millis
 from ottla.spark.pipelines.written import Writer, guard
 from ottla.spark.sessions import clone
@@ -70,13 +70,13 @@ class SharedRead:
         }
         directory = place(self.where, spark)
         assert directory is not None, "a shared read requires a classic session"
-        self._remember(directory)
         run = uuid4().hex
         readers = [
             self._reader(name, self._readers[name], writer, run, directory)
             for name, writer in writers.items()
             if writer is not None
         ]
+        self._remember(directory)
         self._backlogs = [one.backlog for one in readers if one.backlog is not None]
         self._writer = SharedWriter(pipeline, self._shared, readers, self._tables, self.counted)
         stream = self._observed().writeStream.queryName(f"{pipeline.name}.{self.name}")
@@ -95,7 +95,7 @@ class SharedRead:
             self._known = now
 
     def _reader(self, name: str, sink: Sink | DeadLetters, writer: Writer, run: str, directory: Place) -> Reader:
-        write = sinks.batch_writer(self._pipeline, sink, writer, run)
+        write = sinks.batch_writer(self._pipeline, sink, writer, run, lambda: self._sample(sink))
         where = f"{self.where}/{LATE}/{name}"
         late = place(where, self._spark)
         # Without max_delay, records may be stored since an earlier run: they come before new ones.
@@ -111,6 +111,13 @@ class SharedRead:
         delay = FOR_EVER if sink.max_delay is None else millis(sink.max_delay) / 1000
         backlog = Backlog(name, where, spark, write_late, delay=delay, finished=self._committing(name, directory))
         return Reader(name, sink, write, backlog)
+
+    def _sample(self, sink: Sink | DeadLetters) -> DataFrame:
+        """No rows, with the columns that a sink gets. The session has its own views, for the SQL of the steps."""
+        assert isinstance(sink, Sink)
+        spark = clone(self._spark)
+        good = spark.createDataFrame([], good_rows(self._frame).schema)
+        return self._shared.rows(self._pipeline, [sink], good, moved(self._tables, spark))[sink.name]
 
     def _committing(self, name: str, directory: Place) -> Callable[[int, bool], None]:
         """Commit what a late sink has finished to its own group: it may be behind the shared read."""

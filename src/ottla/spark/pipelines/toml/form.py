@@ -18,8 +18,9 @@ from ottla.spark.pipelines.declaration import (
     STEPS,
     DeadLetters,
     Declared,
+    Events,
     Expect,
-    FileSink,
+    Lineage,
     Pipeline,
     Problem,
     Sink,
@@ -34,6 +35,12 @@ from ottla.suggestions import did_you_mean
 
 _Part = TypeVar("_Part", bound=Declared)
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+#: Tables that a file has once, and a key of them.
+_TABLES: dict[str, tuple[type[Declared], str]] = {
+    "dead_letters": (DeadLetters, "topic"),
+    "lineage": (Lineage, "transport"),
+    "events": (Events, "webhook"),
+}
 _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _PLACE = re.compile(r" \(at [^()]*\)$")
 
@@ -78,11 +85,12 @@ class _Reader:
             "sink": self._sink,
         }
         parts: dict[str, Any] = {name: self._array(name, data.pop(name, []), kind) for name, kind in kinds.items()}
-        letters = data.pop("dead_letters", None)
-        if isinstance(letters, dict):
-            parts["dead_letters"] = self._part(DeadLetters, letters, ("dead_letters",))
-        elif letters is not None:
-            self._report(("dead_letters",), "dead_letters is a table: write [dead_letters] and topic = … below it")
+        for name, (single, example) in _TABLES.items():
+            given = data.pop(name, None)
+            if isinstance(given, dict):
+                parts[name] = self._part(single, given, (name,))
+            elif given is not None:
+                self._report((name,), f"{name} is a table: write [{name}] and {example} = … below it")
         found = self._part(Pipeline, data, (), parts)
         object.__setattr__(found, "directory", Path(self._file).resolve().parent)
         return found, self._problems
@@ -100,7 +108,7 @@ class _Reader:
         kinds = {STEPS[key] for key in given if key in STEPS}
         if len(kinds) == 1:
             return self._part(kinds.pop(), given, path)
-        words = "sql, sql_file, python, dedupe, window, session and join"
+        words = "sql, sql_file, python, dedupe, window, session, join and latest"
         if kinds:
             self._report(path, f"a step can have only one of {words}: split it into several steps")
         else:
@@ -113,7 +121,8 @@ class _Reader:
         kind = given.get("format")
         if isinstance(kind, str) and kind in SINKS:
             made = SINKS[kind]
-            rest = given if made is FileSink else {key: value for key, value in given.items() if key != "format"}
+            # Some classes have several formats, and a field for it.
+            rest = {key: value for key, value in given.items() if key != "format" or key in keys_of(made)}
             return self._part(made, rest, path)
         names = ", ".join(SINKS)
         if kind is None:

@@ -1,12 +1,12 @@
-"""Shape the rows of a jdbc sink: its columns, and with keys the last row of each key."""
+"""Shape the rows of a sink that may have keys: its columns, and with keys the newest row of each key."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.spark.pipelines.columns import StepError, check_columns
-from ottla.spark.pipelines.declaration import ORIGIN, JdbcSink
-from ottla.spark.pipelines.jdbc.upserts import DELETED
+from ottla.spark.pipelines.columns import StepError, check_columns, record_place
+from ottla.spark.pipelines.declaration import ORIGIN
 from ottla.spark.pipelines.schemas import quoted
 
 if TYPE_CHECKING:
@@ -15,15 +15,32 @@ if TYPE_CHECKING:
 #: Rows of one partition are in the order of their offsets.
 _PLACE = ("_topic", "_partition", "_offset")
 _ROW = "_ottla_row"
+#: The column of `staged` rows with 1 for a row that deletes.
+DELETED = "ottla_deleted"
 _UNORDERED = ("array", "map", "struct", "binary", "variant")
 
 
-def shape(sink: JdbcSink, frame: DataFrame) -> DataFrame:
+class KeyedSink(Protocol):
+    """The keys of a declaration that this module uses."""
+
+    @property
+    def keys(self) -> Sequence[str]: ...
+    @property
+    def sequence(self) -> str | None: ...
+    @property
+    def delete_when(self) -> str | None: ...
+    @property
+    def exclude(self) -> Sequence[str]: ...
+    @property
+    def origin(self) -> bool | None: ...
+
+
+def shape(sink: KeyedSink, frame: DataFrame) -> DataFrame:
     """Drop what a batch does not need. With keys, the origin stays: it orders the rows."""
     for key, names in (("keys", sink.keys), ("sequence", _sequence(sink)), ("exclude", sink.exclude)):
         check_columns(names, frame, key, "the input")
     for name in _sequence(sink):
-        kind = frame.schema[name].dataType.typeName()
+        kind = frame.select(quoted(name)).schema[0].dataType.typeName()
         if kind in _UNORDERED:
             raise StepError(f"sequence {name} is {kind}: use a number, text, date or timestamp", "sequence")
     if sink.delete_when and frame.selectExpr(f"({sink.delete_when}) AS deleted").dtypes[0][1] != "boolean":
@@ -39,19 +56,19 @@ def shape(sink: JdbcSink, frame: DataFrame) -> DataFrame:
     return frame.drop("_key", "_headers")
 
 
-def is_ordered(sink: JdbcSink, frame: DataFrame) -> bool:
+def is_ordered(sink: KeyedSink, frame: DataFrame) -> bool:
     """Whether the last row of a key is known."""
     return bool(sink.sequence) or set(_PLACE) <= set(frame.columns)
 
 
-def columns_of(sink: JdbcSink, frame: DataFrame) -> list[str]:
+def columns_of(sink: KeyedSink, frame: DataFrame) -> list[str]:
     """The columns of the table."""
-    dropped = _dropped(sink)
-    return [name for name in frame.columns if name not in dropped]
+    dropped = {name.lower() for name in _dropped(sink)}
+    return [name for name in frame.columns if name.lower() not in dropped]
 
 
-def staged(sink: JdbcSink, frame: DataFrame) -> DataFrame:
-    """The rows of a batch for the staging table."""
+def staged(sink: KeyedSink, frame: DataFrame) -> DataFrame:
+    """The rows of a batch that change the table: with keys, one row per key, and in DELETED whether it deletes."""
     from pyspark.sql import functions as fn
 
     if sink.keys:
@@ -63,7 +80,7 @@ def staged(sink: JdbcSink, frame: DataFrame) -> DataFrame:
     return frame.drop(*_dropped(sink))
 
 
-def _last(sink: JdbcSink, frame: DataFrame) -> DataFrame:
+def _last(sink: KeyedSink, frame: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
@@ -73,29 +90,31 @@ def _last(sink: JdbcSink, frame: DataFrame) -> DataFrame:
     return frame.withColumn(_ROW, fn.row_number().over(rows)).where(f"{_ROW} = 1").drop(_ROW)
 
 
-def _keys_are_set(sink: JdbcSink, frame: DataFrame) -> Column:
+def _keys_are_set(sink: KeyedSink, frame: DataFrame) -> Column:
     """A condition that fails the query with a message if a key is NULL."""
     from pyspark.sql import functions as fn
 
     condition = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in sink.keys)
     names = ", ".join(sink.keys).replace("'", "")
-    place = "''"
-    if set(_PLACE) <= set(frame.columns):
-        place = "concat(' in the record of ', _topic, '-', _partition, ' at offset ', _offset)"
     advice = (
         f'. A key must not be NULL: remove such rows with a step, or set require = ["{names.split(", ")[0]} IS NOT '
         'NULL"] for the source to make them dead letters'
     )
-    text = f"concat('a key ({names}) is NULL', {place}, '{advice}')"
+    text = f"concat('a key ({names}) is NULL', {record_place(frame.columns)}, '{advice}')"
     return fn.expr(f"IF({condition}, true, CAST(raise_error({text}) AS BOOLEAN))")
 
 
-def _sequence(sink: JdbcSink) -> list[str]:
+def _sequence(sink: KeyedSink) -> list[str]:
     return [sink.sequence] if sink.sequence else []
 
 
-def _dropped(sink: JdbcSink) -> tuple[str, ...]:
-    origin = ("_key",) if sink.origin else ORIGIN
+def keeps_origin(sink: KeyedSink) -> bool:
+    """Whether the table has the origin of its rows, if the input has it."""
+    return not sink.keys if sink.origin is None else sink.origin
+
+
+def _dropped(sink: KeyedSink) -> tuple[str, ...]:
+    origin = ("_key",) if keeps_origin(sink) else ORIGIN
     return (*origin, "_headers", *sink.exclude)
 
 
