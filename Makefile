@@ -8,11 +8,12 @@ VENV := .venv-$(or $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version
 endif
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One more than two cores: many tests of real clients wait most of their time.
-JOBS ?= 3
+# Two more than two cores: the tests wait half of their time, for other people's clients and for timeouts.
+JOBS ?= 4
+COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest >/dev/null 2>&1 --collect-only
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-security bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines crash-registry starts descriptors fuzz fuzz-login authorizer compat-authorizer compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -31,8 +32,17 @@ run: setup ## a complete example in about a minute: broker, producers, group, Sp
 	$(BIN)/ottla demo $(ARGS)
 
 # A failed test is rerun alone, to tell FLAKY from FAILED. Both fail the run. The workers share the bytecode of the tests.
-test: setup ## all tests except the long ones (make spark, make crash-cluster)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tools.rerun_failures -n $(JOBS) -m 'not long and not cluster' --durations=20 tests
+# In a new clone, two processes compile the tests first: each worker would compile all of them.
+test: setup ## all tests except the long ones (make long, make spark, make crash-cluster, make test-browser)
+	@test -d tests/__pycache__ || { echo "compiling the tests"; $(COMPILE) tests/unit & $(COMPILE) tests --ignore=tests/unit & wait; }
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tools.rerun_failures -n $(JOBS) -m 'not long and not cluster and not browser' --durations=20 tests
+
+# Not with xdist: a browser takes all of two cores.
+test-browser: setup ## the console in a browser; needs Chromium (apt install chromium)
+	$(BIN)/python -m pytest -m browser -rs --durations=10 tests/browser
+
+screenshots: setup ## take the pictures of docs/images/console-*.png again; needs Chromium (apt install chromium)
+	OTTLA_SCREENSHOTS=docs/images $(BIN)/python -m pytest -m browser -rs tests/browser
 
 check: setup ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check src tests benchmarks tools
@@ -63,11 +73,15 @@ bench-broker: setup ## the broker and its groups, compared with Apache Kafka if 
 
 bench-clients: setup ## the clients and assignors, compared with others (Kafka's assignors need Java 17+ and Maven)
 	$(BIN)/python -m benchmarks.producer
+	$(BIN)/python -m benchmarks.one_by_one
 	$(BIN)/python -m benchmarks.consumer
 	$(BIN)/python -m benchmarks.columns
 	$(BIN)/python -m benchmarks.loopback
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
+
+bench-console: setup ## the console with 10,000 partitions and 1,000 groups: time to the first page, idle CPU
+	$(BIN)/python benchmarks/console.py
 
 bench-cluster: setup ## three brokers, compared with three nodes of Apache Kafka (Java 17+ and Maven), about 15 minutes
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
@@ -82,8 +96,12 @@ bench-spark: setup ## the data source, compared with Spark's Kafka connector fro
 	$(BIN)/python -m benchmarks.spark --scale
 	$(BIN)/python -m benchmarks.pipelines --memory 1g
 
-flights: setup ## 336,776 flights through a pipeline that joins, windows and aggregates, compared with pandas
+bench-pipelines: setup ## rows a second into each kind of table, beside Spark's Kafka source with the jars of Delta and Iceberg: make bench-pipelines ARGS="--records 10000000 --upsert"
+	$(BIN)/python -m benchmarks.pipeline_sinks --jars $(ARGS)
+
+flights: setup ## 336,776 flights through pipelines: joins, windows and aggregates, and as changes of tables, compared with pandas
 	$(BIN)/python examples/nycflights/run.py
+	$(BIN)/python examples/nycflights/changes.py $(ARGS)
 
 spark: setup ## all Spark tests, including the long ones with clusters, Connect, Declarative Pipelines and kill -9
 	$(BIN)/python -m pip install --quiet 'pyspark[connect,pipelines]'
@@ -92,10 +110,10 @@ spark: setup ## all Spark tests, including the long ones with clusters, Connect,
 starts: setup ## 100 starts of a pipeline with four flows on a loaded machine: make starts STARTS=100
 	$(BIN)/python -m tests.crash.starts --starts $(or $(STARTS),100) $(ARGS)
 
-descriptors: setup ## 10,000 partitions with 1,024 file descriptors
-	$(BIN)/python -m pytest -m long tests/unit/broker/test_few_descriptors.py
+long: setup ## the long tests of clients, commands and the broker, such as 10,000 partitions with 1,024 file descriptors
+	$(BIN)/python -m pytest -m long tests --ignore tests/spark --ignore tests/cluster --ignore tests/crash $(ARGS)
 
-crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the broker: make crash-pipelines ROUNDS=25
+crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the broker: make crash-pipelines ROUNDS=25 ARGS="--sink delta"
 	$(BIN)/python -m tests.crash.pipelines --rounds $(or $(ROUNDS),25) $(ARGS)
 
 simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:10000
@@ -122,6 +140,10 @@ fuzz: setup ## send random and malformed requests to a broker: make fuzz INPUTS=
 
 fuzz-login: setup ## hostile clients that never log in, on each kind of listener: make fuzz-login INPUTS=1000000
 	$(BIN)/python -m tests.fuzz.strangers --inputs $(or $(INPUTS),1000000) $(ARGS)
+
+changes: setup ## the same changes in random orders leave the same tables, in SQLite and DuckDB: make changes ORDERS=1000
+	$(BIN)/python -m tests.changes.orders --orders $(or $(ORDERS),1000)
+	$(BIN)/python -m tests.changes.orders --orders $(or $(ORDERS),100) --engine duckdb
 
 authorizer: setup ## the authorizer beside a slow reference: make authorizer CASES=1000000
 	$(BIN)/python -m tests.authorizer.run --cases $(or $(CASES),1000000)
@@ -150,10 +172,13 @@ compat-spark: setup ## format("ottla") beside Spark's Kafka connector from Maven
 compat-dump: setup ## Kafka's dump tool on ottla's files (needs Java 17+ and Maven)
 	PYTHON=$(BIN)/python $(BIN)/python -m tests.compat.with_broker --files tests/compat/run_dump.sh
 
+compat-ecosystem: setup ## Kafka Streams, Connect, MirrorMaker and Kafka's tools on ottla, with kill -9 (needs Java 17+ and Maven)
+	$(BIN)/python -m tests.ecosystem $(ARGS)
+
 compat-kafka: setup ## the compat and client tests against Apache Kafka (needs Java 17+ and Maven)
 	OTTLA_COMPAT_BROKER=kafka $(BIN)/python -m pytest tests/compat tests/clients
 
-compat-postgres: setup ## the jdbc sink on Postgres, SQLite, H2 and, if installed, MariaDB (needs apt's postgresql and Maven Central)
+compat-postgres: setup ## the sinks for databases on Postgres, with kill -9 of the server, and the jdbc sink on Postgres, SQLite, H2 and, if installed, MariaDB (needs apt's postgresql and Maven Central)
 	OTTLA_DATABASES=1 $(BIN)/python -m pytest tests/databases $(ARGS)
 
 reference: setup ## generate docs/reference
