@@ -294,8 +294,9 @@ def test_a_recreated_topic_is_read_from_its_beginning(
 ) -> None:
     group = new_group()
     write(servers, topic, numbers(0, 10))
-    # A commit names its topic, so a late one of the old topic would count for the new one.
-    consumer = make(group, protocol, enable_auto_commit=False)
+    # A commit names its topic, so a late one of the old topic would count for the new one. And a consumer that asks for
+    # the deleted topic would create it.
+    consumer = make(group, protocol, enable_auto_commit=False, allow_auto_create_topics=False)
     consumer.subscribe([topic])
     assert values(read(consumer, 10)) == numbers(0, 10)
     consumer.commit()

@@ -82,7 +82,12 @@ class ProducerConfig(ClientConfig):
 
     # Batches and memory.
     batch_size: int = int32(16_384, "The size of a full batch of one partition, before compression.", at_least(0))
-    linger_ms: int = int64(5, "How long a batch waits for more records before it is sent.", at_least(0))
+    linger_ms: int = int64(
+        5,
+        "How long a batch waits for more records before it is sent. It does not wait if a thread waits for one of its "
+        "records, as `send(…).get()` does.",
+        at_least(0),
+    )
     buffer_memory: int = int64(
         33_554_432, "The memory for records that are not sent yet. `send` blocks when it is full.", at_least(0)
     )

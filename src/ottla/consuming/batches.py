@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ottla.records import BatchHeader, Buffer, CorruptBatch, decode_keys, scan
 
 _CONTROL_KEY = struct.Struct(">hh")
-_ABORT = 0
+_MARKERS = {0: "abort", 1: "commit"}
 
 
 class Aborted(NamedTuple):
@@ -72,10 +72,20 @@ def _committed(
     return kept
 
 
+def marker_of(key: bytes | None) -> str:
+    """What the record of a control batch with this key does to its transaction: commit, abort or unknown.
+
+    >>> marker_of(b"\\0\\0\\0\\1")
+    'commit'
+    """
+    if key is None or len(key) < _CONTROL_KEY.size:
+        return "unknown"
+    return _MARKERS.get(_CONTROL_KEY.unpack_from(key)[1], "unknown")
+
+
 def _is_abort(data: Buffer, position: int) -> bool:
     try:
         entries = decode_keys(data, position)
     except CorruptBatch:
         return False
-    key = entries[0][2] if entries else None
-    return key is not None and len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
+    return bool(entries) and marker_of(entries[0][2]) == "abort"

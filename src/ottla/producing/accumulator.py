@@ -222,7 +222,7 @@ class Accumulator:
     # Sending.
 
     def ready(self, view: View, *, now: Millis) -> Ready:
-        """The brokers that lead a partition with a batch that is full, old enough, or being flushed."""
+        """The brokers that lead a partition with a batch that is full, old enough, wanted or being flushed."""
         ready = Ready()
         nodes: dict[BrokerId, None] = {}
         pressed = self.pool.waiting > 0 or self.closing or self._flushes > 0
@@ -243,7 +243,7 @@ class Accumulator:
         first = queue.batches[0]
         if first.attempts:
             return first.retry_at - now
-        if pressed or first.closed or len(queue.batches) > 1 or first.size >= self.batch_size:
+        if pressed or first.wanted or first.closed or len(queue.batches) > 1 or first.size >= self.batch_size:
             return 0
         return first.created + self.linger_ms - now
 

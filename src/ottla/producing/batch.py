@@ -67,6 +67,8 @@ class Batch(BatchBuilder):
     attempts = 0
     """How often it was queued again."""
     retry_at: Millis = 0
+    wanted = False
+    """A thread waits for one of its records, so it does not wait for more of them."""
     was_sent = False
     in_flight = False
     """A connection may be reading from its buffer."""

@@ -23,7 +23,7 @@ def sent(future: ColumnsFuture, count: int) -> list[Batch]:
     batches = []
     for _ in range(count):
         payload = EncodedBatch(PARTITION, bytearray(200), 3, 0, 0)
-        batch = Batch(PARTITION, payload.payload, memory=200, now=0, waiting=BatchWaiting(lambda: None))
+        batch = Batch(PARTITION, payload.payload, memory=200, now=0, waiting=BatchWaiting(lambda: None, lambda: None))
         batch.fill(None, 3, 0, 0)
         future.add(payload, RecordFuture(batch, 0, 0, -1, -1))
         batches.append(batch)

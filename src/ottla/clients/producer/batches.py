@@ -47,15 +47,22 @@ class _Waiters:
 
 
 class BatchWaiting:
-    """Waits for the futures of batches. `check` raises if the caller must not block."""
+    """Waits for the futures of batches. `check` raises if the caller must not block.
+
+    A thread that waits sends nothing meanwhile. So its batch does not wait for linger.ms: `wake` sends it.
+    """
 
     finishing = _finishing
 
-    def __init__(self, check: Callable[[], None]) -> None:
+    def __init__(self, check: Callable[[], None], wake: Callable[[], None]) -> None:
         self._check = check
+        self._wake = wake
 
     def wait(self, batch: Batch, future: RecordFuture, timeout: float | None) -> None:
         self._check()
+        if not batch.closed:
+            batch.wanted = True
+            self._wake()
         done = threading.Lock()
         done.acquire()
         if batch.watch(future, lambda _: done.release()) and not _acquired(done, timeout):
@@ -95,6 +102,8 @@ def _acquired(lock: threading.Lock, timeout: float | None) -> bool:
     return lock.acquire(timeout=max(timeout, 0))
 
 
-def batch_maker(transactional_id: str | None, check: Callable[[], None]) -> Callable[..., Batch]:
+def batch_maker(
+    transactional_id: str | None, check: Callable[[], None], wake: Callable[[], None] = lambda: None
+) -> Callable[..., Batch]:
     """Return what makes the batches of a producer."""
-    return partial(Batch, waiting=BatchWaiting(check), transactional=transactional_id is not None)
+    return partial(Batch, waiting=BatchWaiting(check, wake), transactional=transactional_id is not None)

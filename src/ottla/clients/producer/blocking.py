@@ -51,7 +51,7 @@ class Producer(FastSend):
         self.config = ProducerConfig.given(config, options)
         self._thread = LoopThread("producer")
         try:
-            make_batch = batch_maker(self.config.transactional_id, self._thread.check)
+            make_batch = batch_maker(self.config.transactional_id, self._thread.check, self._wake)
             self._core = ProducerCore(self.config, self._lanes, make_batch)
             self._path = SendPath(self.config, self._core)
             self._transactions = TransactionCalls(self._core)
@@ -67,6 +67,9 @@ class Producer(FastSend):
 
     def _set_fast(self, allowed: bool) -> None:
         self._is_fast = allowed and self._path.plain
+
+    def _wake(self) -> None:
+        self._core.wake()
 
     async def _bind(self) -> None:
         self._core.bind(asyncio.get_running_loop())
