@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
+from uuid import UUID
 
+from ottla.broker.handlers import HANDLERS
+from ottla.protocol import _schemas
 from ottla.protocol.apis import ApiKey
 from ottla.records import Compression
 
@@ -27,7 +30,7 @@ Made = Iterator[tuple[str, Callable[[], bytes]]]
 
 def heavy_inputs(world: World, names: Sequence[str] = ("",)) -> Iterator[Input]:
     """All inputs, or those whose names start with one of these; each is created on demand."""
-    for name, make in chain(_bombs(), _many_items(world), _tiny_items(), _large_frames()):
+    for name, make in chain(_bombs(), _many_items(world), _wide(), _tiny_items(), _large_frames()):
         if name.startswith(tuple(names)):
             yield Input(name, make())
 
@@ -195,6 +198,55 @@ _MANY: dict[str, tuple[int, int, Callable[[World], dict[str, Any]]]] = {
         },
     ),
 }  # fmt: skip
+
+
+def _wide() -> Made:
+    """Each array of each other API with very many items, as the schema has them: names that nobody knows."""
+    known = {api_key for api_key, _, _ in _MANY.values()}
+    for api_key in sorted(HANDLERS.keys() - known):
+        version, schema = HANDLERS[api_key].last, _schemas.APIS[api_key][4]
+        for path in _arrays(schema, version):
+            name = f"{ApiKey(api_key).name}, {'.'.join(path)}"
+            yield f"{name} of {MANY:,}", partial(_wide_request, api_key, version, path)
+
+
+def _wide_request(api_key: int, version: int, path: tuple[str, ...]) -> bytes:
+    return _request(Request(api_key, version, _filled(_schemas.APIS[api_key][4], version, path, 0)))
+
+
+def _arrays(schema: tuple[Any, ...], version: int) -> Iterator[tuple[str, ...]]:
+    for name, first, last, _, array, _, _, _, children in schema:
+        if first <= version <= last and (array or children):
+            if array:
+                yield (name,)
+            yield from ((name, *inner) for inner in _arrays(children or (), version))
+
+
+def _filled(schema: tuple[Any, ...], version: int, path: tuple[str, ...], number: int) -> dict[str, Any]:
+    """A message whose array at `path` has very many items, and one in those above it."""
+    message: dict[str, Any] = {}
+    for name, first, last, type_, array, nullable, _, _, children in schema:
+        if not first <= version <= last:
+            continue
+        inner = path[1:] if path[:1] == (name,) else ()
+        make = partial(_filled, children, version, inner) if type_ == "struct" else partial(_plain, type_)
+        if not array:
+            message[name] = make(number)
+        elif path[:1] == (name,):
+            message[name] = [make(item) for item in range(1 if inner else MANY)]
+        else:
+            message[name] = None if nullable else []
+    return message
+
+
+def _plain(type_: str, number: int) -> Any:
+    if type_ == "string":
+        return _name(number)
+    if type_ == "uuid":
+        return UUID(int=number + 1)
+    if type_ in ("bytes", "records"):
+        return b""
+    return type_ == "bool" or min(number, 100 if type_ == "int8" else 30_000 if type_ == "int16" else number)
 
 
 def _tiny_items() -> Made:

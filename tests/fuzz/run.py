@@ -13,6 +13,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import decoders
@@ -72,9 +73,9 @@ def check_resources(live: Live, baseline: tuple[int, int]) -> None:
         raise Broken(f"open files have grown from {baseline[1]} to {files}")
 
 
-def throw_heavy(live: Live) -> None:
+def throw_heavy(live: Live, names: Sequence[str] = ("",)) -> None:
     """Send inputs of many megabytes, and those that would expand to that."""
-    for input_ in heavy_inputs(live.world):
+    for input_ in heavy_inputs(live.world, names):
         live.health.slowest = 0.0
         begin = time.monotonic()
         outcome = live.throw(input_, patience=HEAVY_PATIENCE)
@@ -112,6 +113,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
     parser.add_argument("--replay", type=Path, help="a file that an earlier run has written")
     parser.add_argument("--failure", type=Path, default=FAILURE, help="where to write such a file")
+    parser.add_argument("--heavy", nargs="*", metavar="NAME", help="only those inputs of many megabytes; all if none")
     parser.add_argument("--no-heavy", action="store_true", help="leave out the inputs of many megabytes")
     args = parser.parse_args()
     seed = random.randrange(10**6) if args.seed is None else args.seed
@@ -121,6 +123,9 @@ def main() -> int:
         try:
             if args.replay:
                 _replay(live, args.replay)
+                return 0
+            if args.heavy is not None:
+                throw_heavy(live, args.heavy or ("",))
                 return 0
             if not args.no_heavy:
                 throw_heavy(live)

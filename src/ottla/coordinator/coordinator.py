@@ -247,17 +247,14 @@ class Coordinator(Machine[Record]):
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = (), *, now: Millis
     ) -> Outcome[Record, tuple[m.ListedGroup, ...]]:
-        """ListGroups, filtered by states and types in any case. An empty filter lists all."""
-        wanted_states = {state.lower() for state in states}
-        wanted_types = {type_.lower() for type_ in types}
+        """ListGroups, filtered by states and types in lower case. An empty filter lists all."""
         listed = (group.listed() for group in self.groups.values())
         return Outcome(
             (),
             tuple(
                 group
                 for group in listed
-                if (not wanted_states or group.state.lower() in wanted_states)
-                and (not wanted_types or group.type.lower() in wanted_types)
+                if (not states or group.state.lower() in states) and (not types or group.type.lower() in types)
             ),
         )
 

@@ -32,7 +32,7 @@ def durable(group: ConsumerGroup) -> Mapping[str, object]:
     logged = vars(group.logged)
     return {
         **logged,
-        "subscriptions": vars(group.logged.subscriptions),
+        "subscriptions": dict(vars(group.logged.subscriptions)),
         "loads": list(group.logged.loads.fewest()),
         "_owners": {topic: owners for topic, owners in logged["_owners"].items() if owners},
     }

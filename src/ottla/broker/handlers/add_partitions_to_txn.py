@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from ottla import errors
 from ottla.broker.authorization import refusal
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import without_fenced
 from ottla.metadata.machine import INTERNAL_TOPICS
@@ -29,7 +30,8 @@ WRITE = need("add_partitions_to_txn", Operation.WRITE, ResourceType.TOPIC)
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     if call.api_version >= BATCHED_FROM:
-        return {"results_by_transaction": [await _transaction(node, each) for each in request.transactions]}
+        transactions = with_pauses(request.transactions)
+        return {"results_by_transaction": [await _transaction(node, each) async for each in transactions]}
     topics = request.v3_and_below_topics
     add_request = AddPartitionsRequest(
         transactional_id=request.v3_and_below_transactional_id,

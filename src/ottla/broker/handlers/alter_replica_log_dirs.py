@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 
 from ottla import errors
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -17,12 +18,13 @@ API = ApiKey.ALTER_REPLICA_LOG_DIRS
 logger = logging.getLogger("ottla.broker")
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     results: dict[str, list[Message]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             answers = results.setdefault(topic.name, [])
-            answers += [_result(node, Path(directory.path), topic.name, index) for index in topic.partitions]
+            wanted, indexes = Path(directory.path), with_pauses(topic.partitions)
+            answers += [_result(node, wanted, topic.name, index) async for index in indexes]
     return {"results": [{"topic_name": name, "partitions": answers} for name, answers in results.items()]}
 
 

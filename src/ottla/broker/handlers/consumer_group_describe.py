@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla import errors
 from ottla.broker.authorization import check
 from ottla.broker.handlers.describe_groups import with_operations
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer.messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
 from ottla.coordinator.coordinator import Coordinator
@@ -19,7 +20,7 @@ DESCRIBE_TOPIC = need("consumer_group_describe", Operation.DESCRIBE, ResourceTyp
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    groups = [await _describe(node, call, group_id) for group_id in request.group_ids]
+    groups = [await _describe(node, call, group_id) async for group_id in with_pauses(request.group_ids)]
     return {"groups": with_operations(node, call, request, groups)}
 
 

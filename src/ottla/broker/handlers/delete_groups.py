@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.authorization import check
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.protocol.apis import ApiKey
@@ -16,7 +17,8 @@ DELETE = need("delete_groups", Operation.DELETE, ResourceType.GROUP)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {"results": [await _delete(node, call, group_id) for group_id in dict.fromkeys(request.groups_names)]}
+    groups = with_pauses(dict.fromkeys(request.groups_names))
+    return {"results": [await _delete(node, call, group_id) async for group_id in groups]}
 
 
 async def _delete(node: Node, call: Call, group_id: str) -> Message:

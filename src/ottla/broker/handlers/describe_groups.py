@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.authorization import NOT_ASKED, authorized_operations, check
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import DescribedGroup, DescribedMember
@@ -17,7 +18,7 @@ DESCRIBE = need("describe_groups", Operation.DESCRIBE, ResourceType.GROUP)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    groups = [await _describe(node, call, group_id) for group_id in request.groups]
+    groups = [await _describe(node, call, group_id) async for group_id in with_pauses(request.groups)]
     return {"groups": with_operations(node, call, request, groups)}
 
 

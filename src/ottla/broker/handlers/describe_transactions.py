@@ -6,6 +6,7 @@ from itertools import groupby
 
 from ottla import errors
 from ottla.broker.authorization import check, sees
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -19,8 +20,8 @@ SEE_TOPIC = need("describe_transactions", Operation.DESCRIBE, ResourceType.TOPIC
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    asked = dict.fromkeys(request.transactional_ids)
-    return {"transaction_states": [await _describe(node, call, each) for each in asked]}
+    asked = with_pauses(dict.fromkeys(request.transactional_ids))
+    return {"transaction_states": [await _describe(node, call, each) async for each in asked]}
 
 
 async def _describe(node: Node, call: Call, transactional_id: str) -> Message:

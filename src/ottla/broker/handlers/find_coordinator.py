@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.authorization import check
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Address, Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -25,8 +26,8 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         await node.cluster.until_led()  # The client has often just lost a coordinator.
     if call.api_version < 4:
         return await _find(node, call, request.key_type, request.key)
-    keys = dict.fromkeys(request.coordinator_keys)
-    return {"coordinators": [{"key": key, **await _find(node, call, request.key_type, key)} for key in keys]}
+    keys = with_pauses(dict.fromkeys(request.coordinator_keys))
+    return {"coordinators": [{"key": key, **await _find(node, call, request.key_type, key)} async for key in keys]}
 
 
 async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:

@@ -16,7 +16,7 @@ SEE = need("list_groups", Operation.DESCRIBE, ResourceType.GROUP, Denied.HIDDEN)
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    filters = request.states_filter, request.types_filter
+    filters = set(map(str.lower, request.states_filter)), set(map(str.lower, request.types_filter))
     try:
         shards = list(node.groups.shards.readable())
         found = [each for shard in shards for each in await shard.runner.run(shard.coordinator.list_groups, *filters)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ottla import errors
 from ottla.broker.authorization import refusal, sees
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import FetchedPartition, FetchRequest, TopicToFetch
@@ -28,7 +29,7 @@ SEE_TOPIC = need("offset_fetch", Operation.DESCRIBE, ResourceType.TOPIC, Denied.
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     if call.api_version < 8:
         return await _single_group(node, call, request)
-    return {"groups": [await _group(node, call, request, group) for group in request.groups]}
+    return {"groups": [await _group(node, call, request, group) async for group in with_pauses(request.groups)]}
 
 
 async def _single_group(node: Node, call: Call, request: Struct) -> Message:
