@@ -41,6 +41,8 @@ from ottla.zookeeper.values import (
 # kazoo reports every attempt to connect. `client.py` reports changes of the state.
 _LOGGER = logging.getLogger("ottla.zookeeper.kazoo")
 _LOGGER.setLevel(logging.ERROR)
+#: How long the first connection waits for an answer, in seconds.
+_FIRST_PATIENCE = 1.0
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -65,13 +67,17 @@ class _Directly(SequentialThreadingHandler):  # type: ignore[misc]
 
     running = False
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, patience: float) -> None:
         super().__init__()
         self._access = access
+        self._longest = patience
+        self._patience = self._first = min(_FIRST_PATIENCE, patience)
+        self._is_connecting = False
 
     def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> socket.socket:
         """Connect to a server, with a context of our own, which trusts only whom the configs say."""
-        sock = socket.create_connection(address, timeout)
+        self._is_connecting = True
+        sock = socket.create_connection(address, min(timeout, self._longest))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._access.tls is None:
@@ -101,13 +107,23 @@ class _Directly(SequentialThreadingHandler):  # type: ignore[misc]
         callback.func(*callback.args)
 
     def select(self, readable: Any, writable: Any, _: Any, timeout: float | None = None) -> Any:
-        """As `select.select`. kazoo's own makes a new epoll each time, which is a third of the work of a request."""
+        """As `select.select`. kazoo's own makes a new epoll each time, which is a third of the work of a request.
+
+        For the answer to its first request on a connection, kazoo would wait as long as the session may last. That is
+        too long: a server that starts accepts connections some of which it never answers.
+        """
+        if len(readable) > 1:  # something to read or to send: kazoo is connected
+            self._is_connecting, self._patience = False, self._first
+        if self._is_connecting and timeout is not None:
+            timeout = min(timeout, self._patience)
         poll = select.poll()
         for each in readable:
             poll.register(each, select.POLLIN)
         for each in writable:
             poll.register(each, select.POLLOUT)
         ready = {fd for fd, _ in poll.poll(None if timeout is None else math.ceil(timeout * 1000))}
+        if self._is_connecting and not ready:
+            self._patience = min(self._patience * 2, self._longest)
         return (
             [each for each in readable if each.fileno() in ready],
             [each for each in writable if each.fileno() in ready],
@@ -116,19 +132,24 @@ class _Directly(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Connection:
-    """A session that connects again and again. `on_state` gets the state and the id of the session."""
+    """A session that connects again and again. `on_state` gets the state and the id of the session.
+
+    It gives up a new connection on which an answer takes longer than a second, the next one after two seconds, and so
+    on up to `patience`.
+    """
 
     def __init__(
         self,
         hosts: Sequence[str],
         session_timeout: float,
+        patience: float,
         on_state: Callable[[SessionState, int], None],
         access: Access = ANYBODY,
     ) -> None:
         self._client = KazooClient(
             ",".join(hosts),
             session_timeout,
-            handler=_Directly(access),
+            handler=_Directly(access, patience),
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.5},
             default_acl=CREATOR_ALL_ACL if access.keeps_nodes_private else None,
             auth_data=[("digest", access.digest)] if access.digest is not None else None,

@@ -43,6 +43,8 @@ LARGEST_REQUEST = 1_000_000
 # kazoo wakes its thread with one byte for each request, and the event loop would block when 200 are not read.
 _MOST_UNANSWERED = 64
 _RESTART_SECONDS = 0.5
+#: Attempts to connect within the connection timeout, if a server accepts them and does not answer.
+_ATTEMPTS = 3
 _PROBE_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 
@@ -94,7 +96,11 @@ class ZooKeeper:
             raise OttlaError("a cluster requires kazoo, which is not installed: pip install 'ottla[cluster]'") from None
         self._kazoo = _kazoo
         return _kazoo.Connection(
-            self.address.hosts, self.session_timeout, lambda *state: self._on_loop(self._changed, *state), self._access
+            self.address.hosts,
+            self.session_timeout,
+            self.connection_timeout / _ATTEMPTS,
+            lambda *state: self._on_loop(self._changed, *state),
+            self._access,
         )
 
     # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────────
