@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ottla.config import parse_properties
+from ottla.config import parse_address, parse_properties
 from ottla.config.broker import is_secret
 from ottla.config.secrets import resolved_value
 from ottla.errors import OttlaError
-from ottla.suggestions import nearest
+from ottla.suggestions import hint as did_you_mean
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
@@ -50,16 +50,6 @@ def _with_nearest(message: str) -> str:
     hint = did_you_mean(match["given"], names) or f"; choose one of {', '.join(names)}"
     what = "command" if match["what"] in ("COMMAND", "ACTION") else match["what"]
     return f"unknown {what} {match['given']!r}{hint}"
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A hint for the error about an unknown name; empty if no known name is similar.
-
-    >>> did_you_mean("ordres", ["orders", "users"])
-    "; did you mean 'orders'?"
-    """
-    near = nearest(name, names)
-    return f"; did you mean {near!r}?" if near else ""
 
 
 def add_bootstrap_option(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +90,16 @@ def add_master_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master (default: local[*])")
 
 
+def add_conf_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--conf",
+        type=parse_setting,
+        action="append",
+        metavar="NAME=VALUE",
+        help="a Spark setting, such as spark.driver.memory=2g; overrides the file; repeatable",
+    )
+
+
 def client_config(args: argparse.Namespace) -> dict[str, object]:
     """The client configuration of ``--bootstrap-server`` and ``--command-config``."""
     return {
@@ -132,6 +132,18 @@ def _parse_address(text: str) -> tuple[str, int]:
         hint = " (without the scheme)" if "://" in text else ""
         raise argparse.ArgumentTypeError(f"{text!r} is not an address: write HOST:PORT{hint}, such as 127.0.0.1:9092")
     return match["v6"] or match["host"], port
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Parse the address of a server: ``host:port``.
+
+    >>> parse_listen("127.0.0.1:8080")
+    ('127.0.0.1', 8080)
+    """
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_setting(text: str) -> tuple[str, str]:

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ottla.cli.options import add_bootstrap_option, add_json_option, add_parser, client_config, did_you_mean
+from ottla.cli.options import add_bootstrap_option, add_json_option, add_parser, client_config
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.metadata import TopicInfo
 from ottla.errors import UnknownTopicOrPartition
 from ottla.runtime.loops import new_event_loop
+from ottla.suggestions import hint as did_you_mean
 
 T = TypeVar("T")
 Command: TypeAlias = Callable[[AsyncAdmin, Namespace], Awaitable[int]]

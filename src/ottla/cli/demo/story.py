@@ -27,8 +27,6 @@ from ottla.cli.demo.group import Coverage, Group
 from ottla.cli.demo.ledger import Kept, verdict
 from ottla.cli.demo.pipeline import DemoPipeline, Outcome, SparkThread, check_spark
 from ottla.cli.demo.screen import Screen
-from ottla.cli.groups.common import existing_groups
-from ottla.cli.groups.timeline import Names, rebalance_lines
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import plural
 from ottla.clients.admin.asynchronous import AsyncAdmin
@@ -36,6 +34,8 @@ from ottla.clients.admin.offsets_topic import read_history
 from ottla.clients.admin.values import NewTopic, OffsetSpec
 from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.errors import OttlaError
+from ottla.groups.lookup import existing_groups
+from ottla.groups.timeline import Names, rebalance_lines
 from ottla.producing.values import RecordMetadata
 from ottla.types import TopicPartition
 
