@@ -54,10 +54,17 @@ def _find_last_leaks() -> Iterator[None]:
     gc.collect()
 
 
+TOGETHER = ("tests/spark/", "tests/cluster/")
 #: What takes longest, first, so that at the end no worker has a long file left while the others are done.
-LONGEST = ("tests/spark/", "tests/cluster/", "tests/crash/", "tests/unit/tools/", "tests/clients/", "tests/compat/")
-#: The Spark tests have two sessions, one for pipelines, so that no worker has most of the work.
-PIPELINES = ("demo", "jdbc", "pipeline", "restarts", "rules", "runner", "shared", "steps")
+LONGEST = (
+    *TOGETHER,
+    "tests/crash/",
+    "tests/clients/",
+    "tests/compat/",
+    "tests/unit/test_",
+    "tests/unit/testing/",
+    "tests/unit/tools/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -68,9 +75,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    """Keep the tests of a file on one worker, as they share a broker. Spark tests share a session.
+    """Keep the tests of a file on one worker, as they share a broker.
 
-    All clusters are on one worker, too. Two of them at a time, each with four processes, would slow each other down.
+    All Spark tests share a session: a second one would take as long to warm up as many tests take. All clusters are on
+    one worker, too. Two of them at a time, each with four processes, would slow each other down.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -79,11 +87,6 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     class Together(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            if file.startswith("tests/cluster/"):
-                return "tests/cluster"
-            if not file.startswith("tests/spark/"):
-                return file
-            kind = file.removeprefix("tests/spark/test_spark_")
-            return "tests/spark pipelines" if kind.startswith(PIPELINES) else "tests/spark"
+            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
     return Together(config, log)

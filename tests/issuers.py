@@ -10,6 +10,9 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
+#: Some tokens are made when tests are collected, and used at the end of a run.
+HOUR = 3600
+
 
 class Issuer:
     """Signs tokens with a key of an elliptic curve."""
@@ -28,14 +31,14 @@ class Issuer:
         path.write_text(json.dumps({"keys": [self.public_key, *(each.public_key for each in others)]}))
         return f"file://{path}"
 
-    def token(self, name: str | None = "alice", *, seconds: float = 600, **claims: Any) -> str:
+    def token(self, name: str | None = "alice", *, seconds: float = HOUR, **claims: Any) -> str:
         now = time.time()
         own = {"iat": int(now) - 1, "exp": now + seconds, **({} if name is None else {"sub": name}), **claims}
         own = {claim: value for claim, value in own.items() if value is not None}
         return jwt.encode(own, self._key, algorithm="ES256", headers={"kid": self.key_id})
 
 
-def unsigned(name: str = "alice", *, seconds: float = 600) -> str:
+def unsigned(name: str = "alice", *, seconds: float = HOUR) -> str:
     """A token without a signature."""
     now = time.time()
     return jwt.encode({"sub": name, "iat": int(now), "exp": now + seconds}, None, algorithm="none")

@@ -36,6 +36,7 @@ PLAIN = (
     'username="admin" password="secret" user_admin="secret";'
 )
 SETTLE_SECONDS = 10
+LATE_SECONDS = 0.5
 #: Kafka fails to make these responses, and sends none.
 BROKEN = {(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "no rules")}
 Answer = tuple[Any, ...]
@@ -159,9 +160,9 @@ def main() -> int:
                     node.authorizer = None
                     mine, other = ours.ask(key, version, rules, *names), theirs.ask(key, version, rules, *names)
                     asked += 1
-                    if mine != other:
-                        # The controller may learn of rules a moment after the broker, which has told us of them.
-                        time.sleep(0.5)
+                    # The controller may learn of rules a moment after the broker, which has told us of them.
+                    deadline = time.monotonic() + LATE_SECONDS
+                    while mine != other and time.monotonic() < deadline:
                         other = theirs.ask(key, version, rules, *names)
                     if mine != other and (key, what) not in BROKEN:
                         different.append(f"{HANDLERS[key].name} v{version}, {what}: ottla {mine}, Kafka {other}")

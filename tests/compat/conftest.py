@@ -16,7 +16,6 @@ from .clients.aio import LoopThread
 from .clients.base import TP, Admin, Client, ClientError, Code
 from .waiting import until
 
-HERE = Path(__file__).parent
 #: Groups have nobody to wait for, and many connections may be opened at once.
 CONFIG = {"group.initial.rebalance.delay.ms": "0", "socket.listen.backlog.size": "1000"}
 
@@ -38,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/compat/"):
             item.add_marker(pytest.mark.compat)
             # Caused by the libraries: deprecated calls, and sockets that kafka-python leaves open without a connection.
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))

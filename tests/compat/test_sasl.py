@@ -17,6 +17,8 @@ import ottla
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+#: The other two try again until their time is over, and do not say why.
+SAYING_WHY = ("ottla", "confluent")
 ISSUER = Issuer()
 
 
@@ -78,15 +80,22 @@ def test_a_user_writes(world: World, using: str, mechanism: str, protocol: str) 
     assert value in world.values()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("using", CLIENTS)
-def test_a_wrong_secret_is_refused(world: World, using: str, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
-    """With and without TLS in turn."""
-    protocol = PROTOCOLS[MECHANISMS.index(mechanism) % 2]
+def _refusals() -> Iterator[object]:
+    """All combinations. Clients that try again for seconds do so with and without TLS in turn in the short run."""
+    for using in CLIENTS:
+        for number, mechanism in enumerate(MECHANISMS):
+            for turn, protocol in enumerate(PROTOCOLS):
+                is_long = using not in SAYING_WHY and turn != number % 2
+                yield pytest.param(using, mechanism, protocol, marks=[pytest.mark.long] if is_long else [])
+
+
+@pytest.mark.parametrize(("using", "mechanism", "protocol"), list(_refusals()))
+def test_a_wrong_secret_is_refused(
+    world: World, using: str, mechanism: str, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
     secret = ISSUER.token("alice", seconds=-60) if mechanism == "OAUTHBEARER" else "wrong"
     told = _refusal(using, replace(world.access(protocol, mechanism), secret=secret))
-    if using in ("ottla", "confluent"):
-        # The other two try again until their time is over, and do not say why.
+    if using in SAYING_WHY:
         assert {"PLAIN": "Invalid username", "OAUTHBEARER": "expired"}.get(mechanism, "invalid cred") in told
     assert secret not in told
     until(lambda: f"authentication with {mechanism} failed" in _logged(caplog, "ottla"), "the broker has logged it")
@@ -97,7 +106,7 @@ def test_a_wrong_secret_is_refused(world: World, using: str, mechanism: str, cap
 def test_a_mechanism_that_is_not_enabled_is_refused(world: World, using: str, caplog: pytest.LogCaptureFixture) -> None:
     access = replace(world.access("SASL_PLAINTEXT", "PLAIN"), address=world.addresses["FEW"])
     told = _refusal(using, access)
-    if using in ("ottla", "confluent"):
+    if using in SAYING_WHY:
         assert "SCRAM-SHA-512" in told
     until(lambda: "the SASL mechanism 'PLAIN' is not enabled" in _logged(caplog, "ottla"), "the broker has logged it")
 

@@ -17,7 +17,7 @@ from tests.crash.broker_process import BrokerProcess  # noqa: E402
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/crash/"):
             item.add_marker(pytest.mark.crash)
 
 

@@ -20,5 +20,5 @@ def test_every_input_is_copied_exactly_once_whoever_is_killed() -> None:
         command, cwd=ROOT, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     print(run.stdout)
-    assert run.returncode == 0
+    assert run.returncode == 0, run.stdout
     assert f"{ROUNDS} rounds" in run.stdout

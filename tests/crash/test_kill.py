@@ -25,5 +25,5 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         command, cwd=ROOT, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     print(run.stdout)
-    assert run.returncode == 0
+    assert run.returncode == 0, run.stdout
     assert f"{ROUNDS} rounds" in run.stdout

@@ -19,5 +19,5 @@ def test_everything_is_copied_exactly_once_under_kill_9() -> None:
         command, cwd=ROOT, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     print(run.stdout)
-    assert run.returncode == 0
+    assert run.returncode == 0, run.stdout
     assert "every input is there exactly once" in run.stdout
