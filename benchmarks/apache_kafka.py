@@ -19,6 +19,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peer import HOST, Peer, Unavailable, free_port
@@ -54,27 +55,8 @@ SINGLE_NODE = {
     "group.initial.rebalance.delay.ms": "0",
 }
 
-_POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>ottla.benchmarks</groupId>
-  <artifactId>apache-kafka</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_{SCALA_VERSION}</artifactId>
-      <version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.logging.log4j</groupId>
-      <artifactId>log4j-slf4j-impl</artifactId>
-      <version>{LOG4J_VERSION}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
+KAFKA = (f"org.apache.kafka:kafka_{SCALA_VERSION}:{KAFKA_VERSION}",)
+_LOGGING = f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}"
 
 _LOG4J = """\
 status = error
@@ -157,11 +139,11 @@ def find_java() -> str:
     return java
 
 
-def class_path() -> str:
-    """Return the class path of Kafka's jars. Maven downloads them on first use."""
-    jars = _cache() / f"kafka-{KAFKA_VERSION}"
+def class_path(name: str = "kafka", artifacts: Sequence[str] = KAFKA) -> str:
+    """Return the class path of artifacts with what they need. Maven downloads them on first use, to a directory."""
+    jars = _cache() / f"{name}-{KAFKA_VERSION}"
     if not jars.is_dir():
-        _fetch_jars(jars)
+        _fetch_jars(jars, [*artifacts, _LOGGING])
     return f"{jars}/*"
 
 
@@ -170,7 +152,7 @@ def _cache() -> Path:
     return Path(given) if given else Path.home() / ".cache" / "ottla-bench"
 
 
-def _fetch_jars(target: Path) -> None:
+def _fetch_jars(target: Path, artifacts: Sequence[str]) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
         raise Unavailable(
@@ -179,13 +161,26 @@ def _fetch_jars(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         pom, jars = Path(scratch, "pom.xml"), Path(scratch, "jars")
-        pom.write_text(_POM)
+        pom.write_text(_pom(artifacts))
         _run_maven([mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"])
         try:
             jars.rename(target)
         except OSError:
             if not target.is_dir():  # otherwise another process was faster
                 raise
+
+
+def _pom(artifacts: Sequence[str]) -> str:
+    fields = ("groupId", "artifactId", "version")
+    dependencies = (
+        "".join(f"<{field}>{value}</{field}>" for field, value in zip(fields, artifact.split(":"), strict=True))
+        for artifact in artifacts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>ottla</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>{''.join(f'<dependency>{each}</dependency>' for each in dependencies)}</dependencies></project>"
+    )
 
 
 def _run_maven(command: list[str]) -> None:
