@@ -96,7 +96,8 @@ class Topics:
         self.spark = spark
         self.servers = servers
         self.admin = admin
-        self.producer = ottla.Producer(bootstrap_servers=servers)
+        # Without refreshes: each creates topics again that a test has deleted.
+        self.producer = ottla.Producer(bootstrap_servers=servers, metadata_max_age_ms=3_600_000)
 
     def make(self, partitions: int = 1, name: str | None = None, **configs: str) -> str:
         name = name or f"topic-{uuid4().hex[:12]}"
