@@ -49,6 +49,9 @@ class ScramMechanism(IntEnum):
         return f"sha{self.name[-3:]}"
 
 
+_KEY_SIZES = {ScramMechanism.SCRAM_SHA_256: 32, ScramMechanism.SCRAM_SHA_512: 64}
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
     """What the broker knows of a password."""
@@ -90,10 +93,9 @@ def pretended(mechanism: ScramMechanism, username: str, secret: bytes, iteration
 
     ``secret`` keeps others from computing the salt, which would show that it is not a real one.
     """
-    source = hmac.digest(secret, username.encode("utf-8", "surrogatepass"), "sha512")
-    size = hashlib.new(mechanism.hash_name).digest_size
-    salt = hashlib.pbkdf2_hmac("sha256", source, b"salt", 1, max(salt_size, 1))
-    return Credential(salt, hmac.digest(secret, source, mechanism.hash_name)[:size], bytes(size), iterations)
+    salt_size, size = max(salt_size, 1), _KEY_SIZES[mechanism]
+    made_up = hashlib.shake_256(secret + username.encode("utf-8", "surrogatepass")).digest(salt_size + size)
+    return Credential(made_up[:salt_size], made_up[salt_size:], bytes(size), iterations)
 
 
 # ── a login ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,7 +143,7 @@ def _is_proof(mechanism: ScramMechanism, stored: Credential, message: bytes, pro
     signature = hmac.digest(stored.stored_key, message, name)
     if len(proof) != len(signature):
         return False
-    client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
+    client_key = (int.from_bytes(signature) ^ int.from_bytes(proof)).to_bytes(len(proof))
     return hmac.compare_digest(hashlib.new(name, client_key).digest(), stored.stored_key)
 
 
