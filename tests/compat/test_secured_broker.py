@@ -133,6 +133,7 @@ def test_each_run_has_its_own_authority() -> None:
     [
         ({"tls": "yes"}, "tls must be True, False or 'mutual', not 'yes'"),
         ({"users": {"alice": 5}}, "users must be a dict of names and passwords"),
+        ({"users": {"alice": ""}}, "a name or a password is empty"),
         ({"acls": "alice read topic orders"}, r"acls must be a list, such as \['alice read topic orders'\]"),
         ({"acls": ["alice reads topic orders"]}, "'reads' in 'alice reads topic orders' must be one of .*read"),
         ({"acls": ["alice read table orders"]}, "'table' in .* must be one of topic, group, cluster"),

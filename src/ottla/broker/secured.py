@@ -80,6 +80,8 @@ class Secured:
             raise ConfigError(f"tls must be True, False or 'mutual', not {tls!r}.")
         if users is not None and not _are_texts(users):
             raise ConfigError('users must be a dict of names and passwords, such as {"alice": "secret"}.')
+        if any(not name or not password for name, password in (users or {}).items()):
+            raise ConfigError("users: a name or a password is empty, and clients refuse to log in with it.")
         return cls(bool(tls), tls == "mutual", users, None if acls is None else _bindings(acls))
 
     @cached_property
