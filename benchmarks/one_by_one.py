@@ -1,11 +1,13 @@
 """Compare producers that wait for each record before they send the next: `python -m benchmarks.one_by_one`.
 
 All have their default linger.ms. The clients take turns on one broker; the result is the median of the rounds' medians.
+The bare socket sends the same bytes again and again, with no client around it: the least that Python needs.
 """
 
 from __future__ import annotations
 
 import argparse
+import socket
 import statistics
 import time
 from collections.abc import Callable
@@ -16,6 +18,9 @@ import kafka
 
 import ottla
 from benchmarks.ottla_broker import OttlaBroker
+from ottla.protocol import codec
+from ottla.protocol.apis import ApiKey
+from ottla.records import Record, encode_batch
 
 TOPIC, VALUE, WARM_UP = "one-by-one", bytes(100), 50
 Measure = Callable[[str, int], float]
@@ -65,11 +70,42 @@ def kafka_python(address: str, records: int) -> float:
         producer.close()
 
 
+def bare_socket(address: str, records: int) -> float:
+    host, port = address.rsplit(":", 1)
+    batch = encode_batch([Record(0, int(time.time() * 1000), None, VALUE)])
+    partition = {"index": 0, "records": _Raw(batch)}
+    message = {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 30_000,
+        "topic_data": [{"name": TOPIC, "partition_data": [partition]}],
+    }
+    frame = codec.encode_request(ApiKey.PRODUCE, 7, 1, "bare", message)
+    (position, _), *_ = frame.splices
+    request = bytes(frame[:position]) + batch + bytes(frame[position:])
+
+    with socket.create_connection((host, int(port))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def send() -> None:
+            connection.sendall(request)
+            assert len(connection.recv(1024)) > 4
+
+        return _median(send, records)
+
+
+class _Raw:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.length = len(data)
+
+
 CLIENTS: dict[str, Measure] = {
     "ottla, send().get()": ours,
     "confluent-kafka, produce and flush": confluent_flush,
     "confluent-kafka, produce and poll for the callback": confluent_callback,
     "kafka-python, send().get()": kafka_python,
+    "a bare socket": bare_socket,
 }
 
 
