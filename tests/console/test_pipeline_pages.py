@@ -119,6 +119,18 @@ def test_dead_letters_are_replayed(pipelines: tuple[httpx.Client, Path], start: 
     assert confirm(reader, "/pipelines/orders/audit").status_code == 403
 
 
-def test_the_console_does_not_import_spark() -> None:
-    code = "import sys, ottla.console.server; sys.exit('pyspark' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+STARTED = """
+import sys, ottla, urllib.request
+from ottla.console.server import ConsoleThread
+from ottla.console.settings import Settings
+
+thread = ConsoleThread(Settings(config={"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 300}))
+urllib.request.urlopen(thread.url).read()
+thread.stop()
+print(*(name for name in ("pyspark", "ottla.spark", "ottla.lab", "ottla.broker.handlers") if name in sys.modules))
+"""
+
+
+def test_the_console_starts_without_what_few_pages_need() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -13,9 +13,11 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ottla.lab.runs import Result
-from ottla.lab.worker import Job, load_result
+if TYPE_CHECKING:
+    from ottla.lab.runs import Result
+    from ottla.lab.worker import Job
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +88,9 @@ class Experiments:
 
 
 async def _work(experiment: Experiment) -> None:
+    # The lab imports the handlers of the broker.
+    from ottla.lab.worker import load_result
+
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ottla.lab.worker"),
         stdin=asyncio.subprocess.PIPE,

@@ -1,6 +1,7 @@
 """The pipelines that a console shows: their files, their status, and jobs that run commands for them.
 
-Nothing here imports Spark. A file is read when a page asks for it, and again when it has changed.
+Nothing here imports Spark. A file is read when a page asks for it, and again when it has changed. What reads files is
+imported then: it takes as long as all other pages together.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
-from ottla.spark.pipelines.audit.stored import StoredAudit, stored_audit
-from ottla.spark.pipelines.declaration import DeclarationError, Pipeline
-from ottla.spark.pipelines.loading import load
-from ottla.spark.pipelines.status import Status, status_of
-from ottla.spark.pipelines.stored_run import StoredRun, stored_run
 from ottla.types import Millis
+
+if TYPE_CHECKING:
+    from ottla.spark.pipelines.audit.stored import StoredAudit
+    from ottla.spark.pipelines.declaration import Pipeline
+    from ottla.spark.pipelines.status import Status
+    from ottla.spark.pipelines.stored_run import StoredRun
 
 SHOWN_LINES = 200
 STOP_SECONDS = 5.0
@@ -67,12 +71,12 @@ class Pipelines:
     def files(self) -> list[PipelineFile]:
         """All pipelines, in the order of their names."""
         with self._lock:
-            used: dict[str, int] = {}
-            found = []
+            found = {}
             for path in self._all():
-                number = used[path.stem] = used.get(path.stem, 0) + 1
-                found.append(self._file(path, path.stem if number == 1 else f"{path.stem}-{number}"))
-        return sorted(found, key=lambda one: one.name)
+                keys = chain([path.stem], (f"{path.stem}-{number}" for number in count(2)))
+                key = next(one for one in keys if one not in found)
+                found[key] = self._file(path, key)
+        return sorted(found.values(), key=lambda one: one.name)
 
     def find(self, key: str) -> PipelineFile | None:
         return next((one for one in self.files() if one.key == key), None)
@@ -94,6 +98,9 @@ class Pipelines:
         return known[1]
 
     def _read(self, path: Path, key: str) -> PipelineFile:
+        from ottla.spark.pipelines.declaration import DeclarationError
+        from ottla.spark.pipelines.loading import load
+
         try:
             own = load(path, default_servers=self._servers)
             if own.bootstrap_servers != self._servers:
@@ -105,6 +112,10 @@ class Pipelines:
 
 def facts_of(pipeline: Pipeline, *, ask: bool = True) -> Facts:
     """Read the checkpoints and, if asked to, the brokers. It blocks."""
+    from ottla.spark.pipelines.audit.stored import stored_audit
+    from ottla.spark.pipelines.status import status_of
+    from ottla.spark.pipelines.stored_run import stored_run
+
     problems: list[str] = []
     run: StoredRun | None = None
     audit: StoredAudit | None = None

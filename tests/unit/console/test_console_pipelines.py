@@ -133,6 +133,15 @@ def test_files_and_directories_are_read_again_after_a_change(tmp_path: Path) -> 
     assert pipelines.find("nobody") is None
 
 
+def test_every_file_has_a_key_of_its_own(tmp_path: Path) -> None:
+    paths = [tmp_path / "a" / "orders.toml", tmp_path / "b" / "orders.toml", tmp_path / "c" / "orders-2.toml"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(TOML)
+    found = {one.key: one.path for one in Pipelines(paths, "localhost:9092", {}).files()}
+    assert found == {"orders": paths[0], "orders-2": paths[1], "orders-2-2": paths[2]}
+
+
 def test_damaged_files_are_told(tmp_path: Path) -> None:
     file = tmp_path / "orders.toml"
     file.write_text(TOML)

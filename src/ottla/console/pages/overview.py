@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,11 +11,13 @@ from starlette.routing import Route
 
 from ottla.charts import Line, line_chart
 from ottla.console.collector import Collector
-from ottla.console.pipelines import PipelineFile, facts_of
 from ottla.console.render import render
 from ottla.console.state import access_of, console_of
 from ottla.console.views.overview import NAMED, broker_rows, health, lagging_groups
-from ottla.console.views.pipelines import Shown, shown
+
+if TYPE_CHECKING:
+    from ottla.console.pipelines import PipelineFile
+    from ottla.console.views.pipelines import Shown
 
 LARGEST_LAGS = 20
 PIPELINES_FOR = 5.0
@@ -47,6 +50,10 @@ async def _pipelines(request: Request) -> list[tuple[PipelineFile, Shown]] | Non
     console, access = console_of(request), access_of(request)
     if not console.settings.pipelines:
         return None
+    # Whoever has no pipelines does not wait for what they import.
+    from ottla.console.pipelines import facts_of
+    from ottla.console.views.pipelines import shown
+
     now = access.now()
 
     def read() -> list[tuple[PipelineFile, Shown]]:
