@@ -13,7 +13,7 @@ missing or wrong:
 
         return Plan(f"Delete {topic}", ["All its records are lost."], ["topics", "delete", topic], do, danger=True)
 
-    routes = [action("/topics/{topic}/delete", delete)]
+    routes = [action("/topics/{topic:name}/delete", delete)]
 
 `values` are the query of a GET, and the form of a POST. The plan shows a form whose hidden fields are the same values.
 The guard (security.py) has checked the CSRF token and read-only mode before.

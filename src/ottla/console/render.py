@@ -16,12 +16,17 @@ from urllib.parse import quote, unquote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from ottla import __version__
 from ottla.console.collector import Collector
 from ottla.console.state import access_of, console_of
+from ottla.console.views.names import name_of, segment
+from ottla.console.views.paging import whole
+from ottla.console.views.pieces import visible
 from ottla.types import Millis
 
 NOTE_COOKIE = "ottla_note"
@@ -89,6 +94,33 @@ def _collector(request: Request) -> Collector | None:
 
 def _unquoted(note: str | None) -> str | None:
     return None if note is None else unquote(note)
+
+
+# ── addresses ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _NameConvertor(Convertor[str]):
+    """A name in the path of a route: ``/groups/{group:name}``."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return name_of(value)
+
+    def to_string(self, value: str) -> str:
+        return segment(value)
+
+
+register_url_convertor("name", _NameConvertor())
+
+
+def number_in(request: Request, name: str) -> int:
+    """A whole number of the path, or the page that says what is wrong."""
+    text = request.path_params[name]
+    found = whole(text)
+    if found is None:
+        raise HTTPException(404, f"The {name} in this address must be a whole number from 0 on, not {text[:40]!r}.")
+    return found
 
 
 # ── what templates and views can use ──────────────────────────────────────────────────────────────────────────────
@@ -177,9 +209,22 @@ def chart(svg: str) -> Markup:
     return Markup(_STYLE.sub("", svg).replace("<svg ", '<svg class="chart" ', 1))
 
 
+def named(text: str) -> Markup:
+    r"""A name that anybody may have chosen: what cannot be seen is made visible, and an empty name has a mark.
+
+    >>> str(named("billing")), str(named("a\x00"))
+    ('billing', 'a<span class="v-odd" title="U+0000">␀</span>')
+    """
+    if not text:
+        return Markup('<span class="unknown" title="Its name is empty">no name</span>')
+    pieces = visible(text, breaks=False)
+    odd = Markup('<span class="v-odd" title="{}">{}</span>')
+    return Markup("").join(odd.format(one.title, one.text) if one.kind == "odd" else escape(one.text) for one in pieces)
+
+
 def part(text: object) -> str:
-    """A text as a part of a path: ``/groups/{{ group | part }}``."""
-    return quote(str(text), safe="")
+    """A name as a part of a path: ``/groups/{{ group | part }}``."""
+    return segment(str(text))
 
 
 def with_query(path: str, **values: object) -> str:
@@ -209,7 +254,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, rate=rate, size=size, duration=duration, moment=moment, part=part, chart=chart
+        number=number, rate=rate, size=size, duration=duration, moment=moment, named=named, part=part, chart=chart
     )
     environment.globals.update(unknown=unknown, pending=pending, with_query=with_query, plural=plural)
     return environment

@@ -20,6 +20,7 @@ from ottla.console.render import address_in, message_page
 from ottla.console.sessions import Failures, Session, Sessions, csrf_token, same
 from ottla.console.settings import is_loopback
 from ottla.console.state import Console
+from ottla.console.views.names import with_whole_names
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,9 @@ class Guard:
         # Not `request.url`: it has the host in it, and with some versions of Starlette a host can change the path.
         path = scope["path"]
         self._check_host(request)
+        whole = with_whole_names(scope.get("raw_path") or b"")
+        if whole is not None:
+            raise Refused(_elsewhere(request, whole))
         _check_site(request)
         session, by_header = self._who(request)
         state = scope["state"]
@@ -165,6 +169,11 @@ def _ask_to_log_in(request: Request) -> Response:
     if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
         return PlainTextResponse("log in first, or send the token as a bearer token\n", 401)
     return RedirectResponse(f"/login?next={quote(address_in(request), safe='')}", 303)
+
+
+def _elsewhere(request: Request, path: str) -> Response:
+    query = request.scope["query_string"].decode("latin-1")
+    return RedirectResponse(path + (f"?{query}" if query else ""), 307)
 
 
 def _check_site(request: Request) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from datetime import UTC
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
 from ottla.clients.admin.groups import CLASSIC, GroupDescription, MemberToRemove
 from ottla.console.actions import Field, Form, Plan, Values, action
+from ottla.console.render import part
 from ottla.console.state import Access, access_of
 from ottla.errors import NonEmptyGroup, OttlaError
 from ottla.groups.lookup import active_group, committed_by, existing_groups
@@ -43,9 +44,18 @@ def group_url(group: str, rest: str = "") -> str:
     """The address of a group's page, or of one below it.
 
     >>> group_url("a/b", "/plan")
-    '/groups/a%2Fb/plan'
+    '/groups/a~2Fb/plan'
     """
-    return f"/groups/{quote(group, safe='')}{rest}"
+    return f"/groups/{part(group)}{rest}"
+
+
+def lab_url(group: str, period: str) -> str:
+    """The address of a replay of a group in the lab. The name may be empty, so it is always there.
+
+    >>> lab_url("a b", "1h")
+    '/lab?group=a+b&since=1h'
+    """
+    return f"/lab?{urlencode({'group': group, 'since': period})}"
 
 
 async def reset(request: Request, values: Values) -> Plan | Form:
@@ -199,7 +209,7 @@ async def remove(request: Request, values: Values) -> Plan | Form:
 
 
 routes = [
-    action("/groups/{group:path}/reset", reset),
-    action("/groups/{group:path}/delete", delete),
-    action("/groups/{group:path}/remove", remove),
+    action("/groups/{group:name}/reset", reset),
+    action("/groups/{group:name}/delete", delete),
+    action("/groups/{group:name}/remove", remove),
 ]

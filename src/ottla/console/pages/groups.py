@@ -12,9 +12,9 @@ from ottla.clients.admin.groups import GroupDescription
 from ottla.clients.admin.offsets_topic import GroupHistory
 from ottla.console.actions import shown_command
 from ottla.console.pages import group_actions
-from ottla.console.pages.group_actions import group_url
+from ottla.console.pages.group_actions import group_url, lab_url
 from ottla.console.readers import Read
-from ottla.console.render import message_page, render, with_query
+from ottla.console.render import message_page, number_in, render, with_query
 from ottla.console.state import Access, access_of
 from ottla.console.views.groups import PAGE, SORTS, group_rows, member_rows, pages_of, state_kind
 from ottla.console.views.lag import LagHistory, earlier_times, lag_charts, lag_over_time, merged, sample_times
@@ -143,7 +143,7 @@ async def show_group(request: Request) -> Response:
             name, f"lag {seen.period}", CHARTS_FOR, lambda: _lag_charts(access, seen, offsets)
         ),
         is_complete=seen.read.is_complete,
-        replay=with_query("/lab", group=name, since=seen.period),
+        replay=lab_url(name, seen.period),
         explain=shown_command(request, ["groups", "explain", name]),
     )
 
@@ -170,7 +170,7 @@ async def show_rebalance(request: Request) -> Response:
     seen = await _seen(request)
     name = seen.group.group_id
     rebalances = {one.number: one for one in rebalances_of(seen.history)}
-    number = request.path_params["number"]
+    number = number_in(request, "number")
     if number not in rebalances:
         text = f"Rebalance #{number} of group {name} is not recorded. The broker keeps the last 50 of a group."
         return message_page(request, "Not found", text, 404)
@@ -193,7 +193,7 @@ async def show_rebalance(request: Request) -> Response:
         after=min((one for one in rebalances if one > number), default=None),
         back=with_query(group_url(name), period=seen.period),
         period=seen.period,
-        replay=with_query("/lab", group=name, since=seen.period),
+        replay=lab_url(name, seen.period),
         explain=shown_command(request, ["groups", "explain", name]),
     )
 
@@ -239,11 +239,10 @@ async def show_plan(request: Request) -> Response:
 
 
 title, path = "Groups", "/groups"
-# A group's name may have slashes, so what ends in a word comes first.
 routes = [
     Route("/groups", show_list),
-    Route("/groups/{group:path}/rebalances/{number:int}", show_rebalance),
-    Route("/groups/{group:path}/plan", show_plan),
+    Route("/groups/{group:name}/rebalances/{number}", show_rebalance),
+    Route("/groups/{group:name}/plan", show_plan),
     *group_actions.routes,
-    Route("/groups/{group:path}", show_group),
+    Route("/groups/{group:name}", show_group),
 ]

@@ -27,7 +27,7 @@ RELOAD = 2
 
 async def show(request: Request) -> Response:
     query = request.query_params
-    if query.get("group"):
+    if "group" in query:
         return await _show_replay(request, query["group"], query.get("since", ""))
     if not query.get("scenario"):
         return _page(request)
@@ -65,7 +65,7 @@ def _page(
     chosen: Choice | None = None,
     experiment: Experiment | None = None,
     replay: Replay | None = None,
-    group: str = "",
+    group: str | None = None,
     command: list[str] | None = None,
     problem: str | None = None,
     status: int = 200,

@@ -166,8 +166,8 @@ async def picture(request: Request) -> Response:
 title, path = "Pipelines", "/pipelines"
 routes = [
     Route("/pipelines", show_all),
-    Route("/pipelines/{pipeline}", show),
-    Route("/pipelines/{pipeline}/graph.svg", picture),
-    action("/pipelines/{pipeline}/replay", pipeline_actions.replay),
-    action("/pipelines/{pipeline}/audit", pipeline_actions.audit),
+    Route("/pipelines/{pipeline:name}", show),
+    Route("/pipelines/{pipeline:name}/graph.svg", picture),
+    action("/pipelines/{pipeline:name}/replay", pipeline_actions.replay),
+    action("/pipelines/{pipeline:name}/audit", pipeline_actions.audit),
 ]

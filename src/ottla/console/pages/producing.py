@@ -173,4 +173,4 @@ def _text(data: bytes | None) -> str | None:
     return text if all(letter.isprintable() or letter == "\n" for letter in text) else None
 
 
-routes = [action("/topics/{topic}/produce", produce)]
+routes = [action("/topics/{topic:name}/produce", produce)]

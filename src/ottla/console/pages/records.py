@@ -24,7 +24,7 @@ from ottla.console.reading import (
     read_older,
     read_one,
 )
-from ottla.console.render import part, render, with_query
+from ottla.console.render import number_in, part, path_in, render, with_query
 from ottla.console.state import access_of, console_of
 from ottla.console.views.records import (
     PLACES,
@@ -208,7 +208,7 @@ def _tabs(request: Request, name: str, query: Query) -> list[tuple[str, str, boo
 
 def _link(request: Request, query: Query, **changes: str) -> str:
     given = {**query.parameters(), **changes}
-    return with_query(request.url.path, **{name: value for name, value in given.items() if value != "auto"})
+    return with_query(path_in(request), **{name: value for name, value in given.items() if value != "auto"})
 
 
 async def raw(request: Request) -> Response:
@@ -223,8 +223,7 @@ async def raw(request: Request) -> Response:
 
 
 def _place(request: Request) -> tuple[str, int, int]:
-    given = request.path_params
-    return given["topic"], given["partition"], given["offset"]
+    return request.path_params["topic"], number_in(request, "partition"), number_in(request, "offset")
 
 
 async def _found(request: Request) -> tuple[Row, bytes | None]:
@@ -242,8 +241,8 @@ async def _found(request: Request) -> tuple[Row, bytes | None]:
 
 
 title, path = "Records", "/records"
-_RECORDS = "/topics/{topic}/records"
-_RECORD = f"{_RECORDS}/{{partition:int}}/{{offset:int}}"
+_RECORDS = "/topics/{topic:name}/records"
+_RECORD = f"{_RECORDS}/{{partition}}/{{offset}}"
 routes = [
     Route("/records", choose),
     Route(_RECORDS, show),

@@ -235,7 +235,7 @@ async def delete(request: Request, values: Values) -> Plan | Form:
 
 routes = [
     action("/create-topic", create),
-    action("/topics/{topic}/config", change_config),
-    action("/topics/{topic}/partitions", add_partitions),
-    action("/topics/{topic}/delete", delete),
+    action("/topics/{topic:name}/config", change_config),
+    action("/topics/{topic:name}/partitions", add_partitions),
+    action("/topics/{topic:name}/delete", delete),
 ]

@@ -10,7 +10,7 @@ from ottla.clients.admin.lag import log_bounds
 from ottla.clients.admin.values import ConfigResource
 from ottla.clients.cluster.metadata import format_topic_id
 from ottla.console.pages import topic_actions
-from ottla.console.render import render, with_query
+from ottla.console.render import path_in, render, with_query
 from ottla.console.state import access_of
 from ottla.console.views.paging import page_of
 from ottla.console.views.topics import SORTS, config_rows, partition_rows, topic_row, topic_rows
@@ -72,7 +72,7 @@ async def show_topic(request: Request) -> Response:
         partitions=rows[(page - 1) * PARTITIONS_SHOWN : page * PARTITIONS_SHOWN],
         page=page,
         pages=pages,
-        page_url=lambda number: with_query(request.url.path, page=number, q=search),
+        page_url=lambda number: with_query(path_in(request), page=number, q=search),
         groups=None if snapshot.rows is None else topic_actions.readers(snapshot.rows, name),
         configs=config_rows(described[resource], search) if resource in described else None,
         configs_problem=str(described.errors.get(resource, "")),
@@ -81,4 +81,4 @@ async def show_topic(request: Request) -> Response:
 
 
 title, path = "Topics", "/topics"
-routes = [Route("/topics", show_list), *topic_actions.routes, Route("/topics/{topic}", show_topic)]
+routes = [Route("/topics", show_list), *topic_actions.routes, Route("/topics/{topic:name}", show_topic)]

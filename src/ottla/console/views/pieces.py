@@ -27,18 +27,21 @@ class Piece(NamedTuple):
     title: str = ""
 
 
-def visible(text: str, kind: str = "") -> Iterator[Piece]:
+def visible(text: str, kind: str = "", *, breaks: bool = True) -> Iterator[Piece]:
     r"""Text with invisible characters replaced: control, direction, zero-width and other special ones.
+
+    Without `breaks`, line breaks and tabs are replaced, too.
 
     >>> [piece.text for piece in visible("pay\u202e1\x1b[0m")]
     ['pay', 'U+202E', '1', '␛', '[0m']
     """
-    if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
+    plain_ones = "\n\t" if breaks else ""
+    if text.isprintable() or (breaks and text.replace("\n", "").replace("\t", "").isprintable()):
         yield Piece(text, kind)
         return
     plain: list[str] = []
     for character in text:
-        if character.isprintable() or character in "\n\t":
+        if character.isprintable() or character in plain_ones:
             plain.append(character)
             continue
         if plain:
