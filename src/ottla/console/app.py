@@ -44,6 +44,7 @@ def create_app(console: Console) -> ASGIApp:
         exception_handlers={
             HTTPException: _no_page,
             OttlaError: _cluster_failed,
+            UnicodeEncodeError: _no_text,
             Exception: _failed,
         },
     )
@@ -70,6 +71,12 @@ async def _cluster_failed(request: Request, error: Exception) -> Response:
     if isinstance(cause, AuthorizationError):
         return message_page(request, "Not allowed", str(error), 403)
     return message_page(request, "The cluster does not answer", str(error), 503)
+
+
+async def _no_text(request: Request, error: Exception) -> Response:
+    """A name with bytes that are no Unicode: a file can have it, but nothing in a cluster."""
+    text = "Names in Kafka are Unicode text, and one in this address or form is not. Check how it was written."
+    return message_page(request, "Not possible", text, 400)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -31,6 +31,7 @@ from ottla.types import Millis
 
 NOTE_COOKIE = "ottla_note"
 THEME_COOKIE = "ottla_theme"
+LONGEST_TEXT = 600
 THEMES = ("auto", "light", "dark")
 _STYLE = re.compile(r"<style>.*?</style>\s*|<rect class=\"bg\"[^>]*/>\s*", re.DOTALL)
 
@@ -119,7 +120,10 @@ def number_in(request: Request, name: str) -> int:
     text = request.path_params[name]
     found = whole(text)
     if found is None:
-        raise HTTPException(404, f"The {name} in this address must be a whole number from 0 on, not {text[:40]!r}.")
+        raise HTTPException(
+            404,
+            f"The {name} in this address must be a whole number from 0 on, with at most 18 digits, not {text[:40]!r}.",
+        )
     return found
 
 
@@ -222,6 +226,15 @@ def named(text: str) -> Markup:
     return Markup("").join(odd.format(one.title, one.text) if one.kind == "odd" else escape(one.text) for one in pieces)
 
 
+def told(text: str) -> Markup:
+    """What is wrong, which may repeat what somebody wrote: not too long, and with all characters visible.
+
+    >>> str(told("topic " + "x" * 1000 + " does not exist"))[-5:]
+    'xxxx…'
+    """
+    return named(text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…")
+
+
 def part(text: object) -> str:
     """A name as a part of a path: ``/groups/{{ group | part }}``."""
     return segment(str(text))
@@ -254,7 +267,15 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, rate=rate, size=size, duration=duration, moment=moment, named=named, part=part, chart=chart
+        number=number,
+        rate=rate,
+        size=size,
+        duration=duration,
+        moment=moment,
+        named=named,
+        told=told,
+        part=part,
+        chart=chart,
     )
     environment.globals.update(unknown=unknown, pending=pending, with_query=with_query, plural=plural)
     return environment

@@ -28,6 +28,7 @@ from ottla.clients.cluster.metadata import NO_LEADER
 from ottla.console.actions import Field, Form, Plan, Values, action
 from ottla.console.render import render
 from ottla.console.state import access_of
+from ottla.console.views.paging import whole
 from ottla.console.views.transactions import OPEN_STATES, Blocked, blocked_partitions, chosen
 from ottla.errors import KafkaError, OttlaError, UnsupportedVersion
 from ottla.types import TopicPartition
@@ -131,14 +132,18 @@ async def _ends(admin: AsyncAdmin, asked: Mapping[TopicPartition, int], isolatio
 async def abort(request: Request, values: Values) -> Plan | Form:
     """Abort a transaction in one partition, past its coordinator."""
     topic, number, start = values.get("topic", ""), values.get("partition", ""), values.get("start_offset", "")
-    if not topic or not number.isdecimal() or not start.isdecimal():
-        return _form(values, None if not (topic or number or start) else "give a topic, a partition and an offset")
+    partition, offset = whole(number), whole(start)
+    if not topic or partition is None or offset is None:
+        return _form(
+            values,
+            None if not (topic or number or start) else "give a topic, and a partition and an offset as whole numbers",
+        )
     admin = access_of(request).admin
-    key = TopicPartition(topic, int(number))
+    key = TopicPartition(topic, partition)
     info = await admin.cluster.topic(topic)
     if key.partition not in info.partitions:
         return _form(values, f"{topic} has no partition {number}: it has 0 to {len(info.partitions) - 1}")
-    found = [one for one in await open_transactions(admin, [key]) if one.start_offset == int(start)]
+    found = [one for one in await open_transactions(admin, [key]) if one.start_offset == offset]
     if not found:
         return _form(values, f"no open transaction starts at offset {start} of {key}: perhaps it is over")
     is_known = not await without_coordinator(admin, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ottla.console.views.paging import whole
 from ottla.errors import ConfigError
 from ottla.lab.replays import Setting
 from ottla.lab.runs import DESIGNS, MAX_POLL_INTERVAL, SESSION_TIMEOUT, Result
@@ -55,14 +56,15 @@ def choice_of(values: Mapping[str, str], designs: Sequence[str]) -> Choice:
     name = values.get("scenario", "")
     scenario(name, 1)
     members, seed = values.get("members") or "10", values.get("seed") or "1"
-    if not members.isdecimal() or not 1 <= int(members) <= MOST_MEMBERS:
+    count, number = whole(members), whole(seed)
+    if count is None or not 1 <= count <= MOST_MEMBERS:
         raise ConfigError(f"members: write 1 to {MOST_MEMBERS}. `ottla lab` can simulate up to 1,000.")
-    if not seed.isdecimal() or len(seed) > 18:
-        raise ConfigError("seed: write a whole number")
+    if number is None:
+        raise ConfigError("seed: write a whole number from 0 on, with at most 18 digits")
     unknown = [one for one in designs if one not in DESIGNS]
     if unknown:
         raise ConfigError(f"there is no design {unknown[0]}: choose from {', '.join(DESIGNS)}")
-    return Choice(name, int(members), int(seed), tuple(one for one in DESIGNS if not designs or one in designs))
+    return Choice(name, count, number, tuple(one for one in DESIGNS if not designs or one in designs))
 
 
 @dataclass(frozen=True, slots=True)

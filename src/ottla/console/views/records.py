@@ -162,7 +162,7 @@ def read_query(given: Mapping[str, str], places: Sequence[str] = ()) -> Query:
 
 def _one_of(name: str, value: str, known: Iterable[str]) -> str:
     if value not in known:
-        raise BadQuery(f"{name}={value} is unknown: use {', '.join(known)}")
+        raise BadQuery(f"{name}={value[:40]} is unknown: use {', '.join(known)}")
     return value
 
 
