@@ -12,7 +12,6 @@ import pytest
 
 from browser.conftest import THEMES, OpenPage, Screenshot
 from ottla import Admin, Broker, Consumer, NewTopic, Producer
-from ottla.console.pages import tailing
 
 CITIES = ("Kraków", "Köln", "Wien", "Brno")
 HOSTILE = [
@@ -160,9 +159,11 @@ def test_new_records_appear_while_following(
         page.get_by_text("many 499").wait_for()
         page.get_by_text("because more arrive than can be shown here").wait_for()
         assert page.locator("tr.record").count() <= 200
-    assert tailing.open_tails == 1
+    assert broker._console is not None
+    tails = broker._console.console.tails
+    assert tails.count == 1
     page.goto("about:blank")
-    wait_for(lambda: tailing.open_tails == 0)
+    wait_for(lambda: tails.count == 0)
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -45,15 +45,6 @@ Key = tuple[str, TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class LagPoint:
-    """The lag of a group at a time; `seconds` is None while it is unknown."""
-
-    at: Millis
-    records: int
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is known about the cluster. A part is None until it was read for the first time."""
 
@@ -104,8 +95,6 @@ class Collector:
         """Increases with each change of the snapshot."""
         self.throughput: deque[tuple[Millis, float]] = deque(maxlen=KEPT)
         """Records per second of the whole cluster over time."""
-        self.lag_history: dict[str, deque[LagPoint]] = {}
-        """The lag of each group over time, while somebody looked."""
 
     # ── for pages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,9 +206,7 @@ class Collector:
     async def _read_lags(self, metadata: Metadata) -> None:
         seen = await self._poller.poll(metadata)
         self._watch.observe(seen, self._poller.lags)
-        rows = self._watch.rows
-        self._remember(rows, seen.now)
-        self._set(rows=rows, groups_failed=self._poller.problems)
+        self._set(rows=self._watch.rows, groups_failed=self._poller.problems)
 
     async def _read_controller(self) -> None:
         controller = None
@@ -237,18 +224,6 @@ class Collector:
         finally:
             self._sizes_at = asyncio.get_running_loop().time()
             self._sizes_task = None
-
-    def _remember(self, rows: Mapping[Key, Row], now: Millis) -> None:
-        records: dict[str, int] = {}
-        seconds: dict[str, float | None] = {}
-        for (group, _), row in rows.items():
-            known = seconds.get(group, 0.0)
-            records[group] = records.get(group, 0) + row.lag
-            seconds[group] = None if known is None or row.seconds is None else max(known, row.seconds)
-        for group in self.lag_history.keys() - records.keys():
-            del self.lag_history[group]
-        for group, lag in records.items():
-            self.lag_history.setdefault(group, deque(maxlen=KEPT)).append(LagPoint(now, lag, seconds[group]))
 
     def _set(self, **parts: object) -> None:
         self.snapshot = replace(self.snapshot, **parts)  # type: ignore[arg-type]

@@ -146,6 +146,14 @@ def is_still_known(request: Request) -> bool:
     return session is None or guard.sessions.find(session.id, now=time.monotonic()) is not None
 
 
+def owner_of(request: Request) -> str:
+    """Who keeps something open: a user, a session, or an address if nobody has to log in."""
+    session: Session | None = request.state.session
+    if request.state.user is not None:
+        return f"user {request.state.user}"
+    return f"session {session.id}" if session is not None else f"address {address_of(request)}"
+
+
 def address_of(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 

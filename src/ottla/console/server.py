@@ -76,14 +76,22 @@ class ConsoleServer:
             await self._task
 
 
+GONE_MS = 30_000
+"""A browser that has not confirmed for so long what it was sent is gone, even if it never said so."""
+
+
 def _listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        return socket.create_server(address[:2], family=family, backlog=128)
+        listening = socket.create_server(address[:2], family=family, backlog=128)
     except OSError as error:
         advice = ": choose another port with --listen, or port 0 for a free one" if port else ""
         raise OttlaError(f"the console cannot listen on {host}:{port} ({error.strerror or error}){advice}") from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Linux: the connections that it accepts inherit this. Elsewhere it takes minutes until the system gives up.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
+    return listening
 
 
 class ConsoleThread:
@@ -105,6 +113,10 @@ class ConsoleThread:
     @property
     def url(self) -> str:
         return self._server.url
+
+    @property
+    def console(self) -> Console:
+        return self._server.console
 
     def stop(self) -> None:
         """Stop the console and wait for the end of the thread."""

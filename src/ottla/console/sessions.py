@@ -1,4 +1,4 @@
-"""Who is logged in, and who tried too often. Time is a parameter."""
+"""Who is logged in, who tried too often, and who keeps how many streams open. Time is a parameter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 LASTS = 12 * 3600.0
@@ -85,6 +86,50 @@ class Failures:
         """An attempt that was counted beforehand did not fail."""
         with contextlib.suppress(KeyError, ValueError):
             self._failed[address].remove(attempt)
+
+
+class Streams:
+    """Open streams of events by owner: each owner may have some, and there is a limit for all together.
+
+    >>> streams = Streams(each=1, most=5)
+    >>> with streams.place("alice"):
+    ...     with streams.place("alice"):
+    ...         pass
+    Traceback (most recent call last):
+    ...
+    ottla.console.sessions.TooMany: you have 1 live page open already: close it
+    """
+
+    def __init__(self, *, each: int, most: int) -> None:
+        self._each = each
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return self._open.total()
+
+    @contextlib.contextmanager
+    def place(self, owner: str) -> Iterator[None]:
+        """A place for one stream until the end of the block. Raises TooMany."""
+        if self._open.get(owner, 0) >= self._each:
+            pages, which = ("live page", "it") if self._each == 1 else ("live pages", "some")
+            raise TooMany(f"you have {self._each} {pages} open already: close {which}")
+        if self.count >= self._most:
+            raise TooMany(f"the console has {self._most} live pages open already: try again later")
+        self._open[owner] += 1
+        try:
+            yield
+        finally:
+            self._open[owner] -= 1
+            # Owners come and go: a counter keeps zeros.
+            if not self._open[owner]:
+                del self._open[owner]
+
+
+class TooMany(Exception):
+    """A stream that has no place; the text says why."""
 
 
 def same(given: str, secret: str) -> bool:

@@ -17,6 +17,7 @@ from ottla.console.decoding import Decoder
 from ottla.console.experiments import Experiments
 from ottla.console.pipelines import Jobs, Pipelines
 from ottla.console.readers import GroupReaders
+from ottla.console.sessions import Streams
 from ottla.console.settings import Settings
 from ottla.console.shared import Shared
 from ottla.errors import KafkaError
@@ -63,6 +64,10 @@ class Console:
         """Reads values with a schema registry."""
         self.pipelines = Pipelines([Path(one) for one in settings.pipelines], settings.bootstrap, _kafka(settings))
         self.jobs = Jobs()
+        self.streams = Streams(each=20, most=200)
+        """Pages that are told of changes."""
+        self.tails = Streams(each=10, most=50)
+        """Pages that follow the records of a topic, which costs more."""
         self.asking = ThreadPoolExecutor(ASKING, "ottla-pipelines")
         """Threads that ask the brokers of pipelines, which may not answer. Pages need the others."""
         self._accesses: dict[str | None, Access] = {}

@@ -7,8 +7,7 @@ topic nor a slow browser makes the console keep more than one such page. It ends
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from starlette.requests import Request
@@ -18,7 +17,7 @@ from ottla.console.live import ALIVE, event, events
 from ottla.console.reading import Bounds, Limits, Task, find_bounds, read_older
 from ottla.console.render import fragment, part
 from ottla.console.security import is_still_known
-from ottla.console.state import Access, access_of
+from ottla.console.state import Access, access_of, console_of
 from ottla.console.views.records import BadQuery, Query, Row, Search, ShownRecord, cursor, read_query
 from ottla.errors import KafkaError
 
@@ -27,11 +26,9 @@ REST = 9
 """How many times as long as asking for the ends of partitions a stream rests, at least."""
 MOST_ROWS = 50
 """Rows in one event."""
-MOST_TAILS = 50
 LIMITS = Limits(records=20_000, bytes=16 * 1024 * 1024, seconds=1.0)
 
 Show: TypeAlias = Callable[[Request, str, list[Row], Query], Awaitable[list[ShownRecord]]]
-open_tails = 0
 
 
 async def tail(show: Show, request: Request) -> Response:
@@ -45,53 +42,41 @@ async def tail(show: Show, request: Request) -> Response:
         query = read_query(given, request.query_params.getlist("in"))
     except BadQuery as error:
         return PlainTextResponse(f"{error}\n", 400)
-    if open_tails >= MOST_TAILS:
-        return PlainTextResponse(f"{MOST_TAILS} pages follow topics already: close some\n", 503)
     partitions = [one for one in info.partitions if query.partitions is None or one in query.partitions]
-    return events(_stream(show, request, access, topic, partitions, query))
-
-
-@contextmanager
-def _counted() -> Iterator[None]:
-    global open_tails  # noqa: PLW0603
-    open_tails += 1
-    try:
-        yield
-    finally:
-        open_tails -= 1
+    stream = _stream(show, request, access, topic, partitions, query)
+    return events(request, stream, console_of(request).tails)
 
 
 async def _stream(
     show: Show, request: Request, access: Access, topic: str, partitions: list[int], query: Query
 ) -> AsyncIterator[str]:
-    with _counted():
-        cluster, loop = access.admin.cluster, asyncio.get_running_loop()
-        task = Task(topic=topic, isolation=query.isolation, search=Search.of(query), limit=MOST_ROWS, limits=LIMITS)
-        positions: dict[int, int] | None = None
-        said = loop.time()
-        yield event("hello")
-        while not access.collector.closed and is_still_known(request):
-            began = loop.time()
-            pause = PERIOD
-            try:
-                bounds = await find_bounds(cluster, topic, partitions, query.isolation)
-                # With thousands of partitions the ends alone take a while.
-                pause = max(PERIOD, REST * (loop.time() - began))
-                if positions is None:
-                    positions = _begin(bounds, query)
-                ahead = Bounds({one: min(at, bounds.ends[one]) for one, at in positions.items()}, bounds.ends)
-                if ahead.records:
-                    page = await read_older(cluster, task, ahead, ahead.ends)
-                    left = sum(page.before[one] - ahead.starts[one] for one in ahead.starts)
-                    shown = await show(request, topic, page.rows, query)
-                    positions, said = dict(ahead.ends), loop.time()
-                    yield _event(topic, shown[::-1], left, query, positions)
-            except KafkaError as error:
-                yield event("problem", str(error))
-            if loop.time() - said > ALIVE:
-                said = loop.time()
-                yield ": alive\n\n"
-            await asyncio.sleep(pause)
+    cluster, loop = access.admin.cluster, asyncio.get_running_loop()
+    task = Task(topic=topic, isolation=query.isolation, search=Search.of(query), limit=MOST_ROWS, limits=LIMITS)
+    positions: dict[int, int] | None = None
+    said = loop.time()
+    yield event("hello")
+    while not access.collector.closed and is_still_known(request):
+        began = loop.time()
+        pause = PERIOD
+        try:
+            bounds = await find_bounds(cluster, topic, partitions, query.isolation)
+            # With thousands of partitions the ends alone take a while.
+            pause = max(PERIOD, REST * (loop.time() - began))
+            if positions is None:
+                positions = _begin(bounds, query)
+            ahead = Bounds({one: min(at, bounds.ends[one]) for one, at in positions.items()}, bounds.ends)
+            if ahead.records:
+                page = await read_older(cluster, task, ahead, ahead.ends)
+                left = sum(page.before[one] - ahead.starts[one] for one in ahead.starts)
+                shown = await show(request, topic, page.rows, query)
+                positions, said = dict(ahead.ends), loop.time()
+                yield _event(topic, shown[::-1], left, query, positions)
+        except KafkaError as error:
+            yield event("problem", str(error))
+        if loop.time() - said > ALIVE:
+            said = loop.time()
+            yield ": alive\n\n"
+        await asyncio.sleep(pause)
 
 
 def _begin(bounds: Bounds, query: Query) -> dict[int, int]:

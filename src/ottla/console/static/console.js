@@ -74,10 +74,26 @@ function connect() {
     state("not live");
     // The browser tries again by itself, unless it was refused.
     if (source && source.readyState === EventSource.CLOSED) {
+      const url = source.url;
       disconnect();
+      refusal(url).then(state);
       setTimeout(connect, 15000);
     }
   };
+}
+
+// Why the console refused a stream: an EventSource does not tell.
+async function refusal(url) {
+  const stop = new AbortController();
+  try {
+    const answer = await fetch(url, { signal: stop.signal, credentials: "same-origin" });
+    const isText = (answer.headers.get("content-type") || "").startsWith("text/plain");
+    return !answer.ok && isText ? `not live: ${(await answer.text()).trim()}` : "not live";
+  } catch (error) {
+    return "not live";
+  } finally {
+    stop.abort();
+  }
 }
 
 function disconnect() {

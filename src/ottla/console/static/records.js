@@ -42,10 +42,12 @@
     stream.addEventListener("problem", (event) => say(event.data, "off"));
     stream.onerror = () => {
       say("The console does not answer. Trying again …", "off");
-      // The console refused, perhaps because too many pages follow topics.
+      // The console refused, perhaps because too many pages follow topics. It tells why.
       if (stream && stream.readyState === EventSource.CLOSED) {
+        const url = stream.url;
         stop();
-        setTimeout(start, 5000);
+        refusal(url).then((text) => say(`Not following${text.replace("not live", "")}. Trying again …`, "off"));
+        setTimeout(start, 15000);
       }
     };
   }
