@@ -181,6 +181,9 @@ compat-kafka: setup ## the compat and client tests against Apache Kafka (needs J
 compat-postgres: setup ## the sinks for databases on Postgres, with kill -9 of the server, and the jdbc sink on Postgres, SQLite, H2 and, if installed, MariaDB (needs apt's postgresql and Maven Central)
 	OTTLA_DATABASES=1 $(BIN)/python -m pytest tests/databases $(ARGS)
 
+compat-s3: setup ## Delta and Iceberg tables in an S3 server that dies (needs versitygw on the PATH, or Go to build it in some minutes)
+	OTTLA_S3=1 $(BIN)/python -m pytest -rs tests/objects $(ARGS)
+
 reference: setup ## generate docs/reference
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
 	$(BIN)/python -m ottla.cli.reference > docs/reference/commands.md

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +69,15 @@ TABLES = {
 class Declared:
     """A pipeline's file, and what its tables have."""
 
-    def __init__(self, topics: Topics, directory: Path, kind: str) -> None:
+    def __init__(self, topics: Topics, directory: Path, kind: str, tables: Mapping[str, str] | None = None) -> None:
         self.topics, self.topic, self.kind = topics, topics.make(), kind
+        self._tables = tables or TABLES[kind]
         self.file = directory / "changes.toml"
         self.write()
 
     def write(self, schema: str = SCHEMA, more: str = "") -> None:
         known = {"servers": self.topics.servers, "topic": self.topic, "schema": schema}
-        self.file.write_text(HEAD.format(**known, **TABLES[self.kind]) + more)
+        self.file.write_text(HEAD.format(**known, **self._tables) + more)
 
     @property
     def pipeline(self) -> Pipeline:
