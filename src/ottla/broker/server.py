@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from functools import cached_property
@@ -206,11 +205,10 @@ class BrokerServer:
 
     async def _authenticate(self, node: Node) -> None:
         """Prepare the listeners whose clients authenticate with SASL."""
-        secret = secrets.token_bytes(32)
         for listener in self.config.listeners:
             security = self.config.listener(listener.name)
             if security.has_sasl:
-                sasl = self._sasl[listener.name] = SaslListener(node, security, self._handle, secret)
+                sasl = self._sasl[listener.name] = SaslListener(node, security, self._handle)
                 await sasl.open()
 
     def _admit(self, connection: Connection) -> None:

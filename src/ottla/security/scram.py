@@ -88,13 +88,14 @@ def is_password(mechanism: ScramMechanism, credential: Credential, password: str
     return hmac.compare_digest(given.stored_key, credential.stored_key)
 
 
-def pretended(mechanism: ScramMechanism, username: str, secret: bytes, iterations: int, salt_size: int) -> Credential:
+def pretended(mechanism: ScramMechanism, username: str, secret: str, iterations: int, salt_size: int) -> Credential:
     """Return a credential for a user that does not exist. No password fits, and its salt is always the same.
 
-    ``secret`` keeps others from computing the salt, which would show that it is not a real one.
+    ``secret`` keeps others from computing the salt, which would show that it is not a real one. It is the id of the
+    cluster: all brokers know it, also after a restart, and a client learns it only once it has logged in.
     """
     salt_size, size = max(salt_size, 1), _KEY_SIZES[mechanism]
-    made_up = hashlib.shake_256(secret + username.encode("utf-8", "surrogatepass")).digest(salt_size + size)
+    made_up = hashlib.shake_256(f"{secret} {username}".encode("utf-8", "surrogatepass")).digest(salt_size + size)
     return Credential(made_up[:salt_size], made_up[salt_size:], bytes(size), iterations)
 
 

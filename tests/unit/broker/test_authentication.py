@@ -78,6 +78,17 @@ def test_users_of_the_jaas_config_log_in_with_plain_only(sasl: SaslBroker) -> No
         assert log_in(wire, "SCRAM-SHA-256", "admin", "admin-secret").error_code == 58
 
 
+def test_the_salt_of_an_unknown_user_outlives_a_restart(tmp_path: Path) -> None:
+    """As that of a known one does: otherwise it would show who exists."""
+    found: list[bytes] = []
+    for _ in range(2):
+        with sasl_broker(data_dir=tmp_path) as broker, Wire(broker.sasl) as wire:
+            handshake(wire, "SCRAM-SHA-256")
+            challenge = say(wire, b"n,,n=nobody,r=nonce").auth_bytes
+            found.append(bytes(challenge).partition(b",s=")[2])
+    assert found[0] == found[1] != b""
+
+
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_an_unknown_user_and_a_wrong_password_look_the_same(
     sasl: SaslBroker, mechanism: str, caplog: pytest.LogCaptureFixture

@@ -33,7 +33,7 @@ def meet(mechanism: ScramMechanism, name: str, password: str, users: dict[str, C
     client = scram(mechanism.hash_name, name, password, nonce="of-the-client")
     server = login(
         mechanism,
-        lambda who: users.get(who) or pretended(mechanism, who, b"secret", 4096, 4),
+        lambda who: users.get(who) or pretended(mechanism, who, "secret", 4096, 4),
         nonce="of-the-server",
     )
     next(server)
@@ -77,7 +77,7 @@ def test_only_the_right_password_is_accepted(mechanism: ScramMechanism, name: st
 
 def test_an_unknown_user_sees_the_same_as_one_with_a_wrong_password() -> None:
     def seen(users: dict[str, Credential]) -> tuple[str, int, int]:
-        talk = login(SHA256, lambda who: users.get(who) or pretended(SHA256, who, b"s", 4096, 4), nonce="server")
+        talk = login(SHA256, lambda who: users.get(who) or pretended(SHA256, who, "s", 4096, 4), nonce="server")
         next(talk)
         nonce, salt, iterations = talk.send(b"n,,n=alice,r=me").decode().split(",")
         with pytest.raises(SaslAuthenticationFailed) as caught:
@@ -85,8 +85,8 @@ def test_an_unknown_user_sees_the_same_as_one_with_a_wrong_password() -> None:
         return str(caught.value), len(salt), len(iterations)
 
     assert seen({}) == seen({"alice": stored(SHA256, "x")})
-    again = [pretended(SHA512, "alice", b"s", 4096, 20) for _ in range(2)]
-    assert again[0] == again[1] != pretended(SHA512, "alice", b"another secret", 4096, 20)
+    again = [pretended(SHA512, "alice", "s", 4096, 20) for _ in range(2)]
+    assert again[0] == again[1] != pretended(SHA512, "alice", "another secret", 4096, 20)
     assert len(again[0].salt) == 20
     assert not is_password(SHA512, again[0], "")
 
@@ -141,7 +141,7 @@ def test_delegation_tokens_are_refused() -> None:
 
 @pytest.mark.parametrize("message", [b"n,,n=%s,r=x" % (b"x" * 9000), b"n,,n=x,r=x" + b",a=" * 3000])
 def test_a_message_must_be_short_because_others_wait_while_it_is_read(message: bytes) -> None:
-    talk = login(SHA256, lambda who: pretended(SHA256, who, b"secret", 4096, 4), nonce="nonce")
+    talk = login(SHA256, lambda who: pretended(SHA256, who, "secret", 4096, 4), nonce="nonce")
     next(talk)
     with pytest.raises(SaslAuthenticationFailed, match="invalid SCRAM message"):
         talk.send(message)

@@ -28,13 +28,12 @@ logger = logging.getLogger("ottla.security")
 class SaslListener:
     """Puts an authenticator in front of each new connection."""
 
-    def __init__(self, node: Node, security: ListenerSecurity, serve: FrameHandler, secret: bytes) -> None:
-        """``serve`` handles the requests of clients that are known. ``secret`` is of this start of the broker."""
+    def __init__(self, node: Node, security: ListenerSecurity, serve: FrameHandler) -> None:
+        """``serve`` handles the requests of clients that are known."""
         self._node = node
         self._security = security
         self._workers = Workers()
         self._key_sets: list[KeySet] = []
-        self._secret = secret
         self.serve = serve
         self.protocol = security.protocol
         self.mechanisms: dict[str, Mechanism] = {
@@ -56,8 +55,8 @@ class SaslListener:
         if name == "OAUTHBEARER":
             return OAuthBearer(self._tokens(security))
         if name == "PLAIN":
-            return Plain(security.jaas.users, self._node.metadata, self._workers, self._secret)
-        return Scram(ScramMechanism.named(name), self._node.metadata, self._secret)
+            return Plain(security.jaas.users, self._node.metadata, self._workers)
+        return Scram(ScramMechanism.named(name), self._node.metadata)
 
     def _tokens(self, security: ListenerSecurity) -> SignedTokens | UnsecuredTokens:
         if security.accepts_unsecured_tokens:

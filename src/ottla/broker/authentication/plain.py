@@ -15,12 +15,11 @@ from ottla.security.scram import Credential, ScramMechanism, is_password, preten
 class Plain:
     """Begins conversations. No password of a user in the metadata is stored, only the keys of SCRAM."""
 
-    def __init__(self, configured: Mapping[str, str], metadata: Metadata, workers: Workers, secret: bytes) -> None:
+    def __init__(self, configured: Mapping[str, str], metadata: Metadata, workers: Workers) -> None:
         """``configured`` are the passwords of the users in the JAAS config."""
         self._configured = configured
         self._metadata = metadata
         self._workers = workers
-        self._secret = secret
 
     def __call__(self) -> Conversation:
         return self._hear
@@ -49,7 +48,7 @@ class Plain:
             if (found := users.credential(name, mechanism)) is not None:
                 return mechanism, found
         mechanism = ScramMechanism.SCRAM_SHA_256
-        return mechanism, pretended(mechanism, name, self._secret, *users.usual_kind)
+        return mechanism, pretended(mechanism, name, self._metadata.cluster_id, *users.usual_kind)
 
 
 def _bytes(text: str) -> bytes:

@@ -16,10 +16,9 @@ class Scram:
     refused where a wrong password is.
     """
 
-    def __init__(self, mechanism: ScramMechanism, metadata: Metadata, secret: bytes) -> None:
+    def __init__(self, mechanism: ScramMechanism, metadata: Metadata) -> None:
         self._mechanism = mechanism
         self._metadata = metadata
-        self._secret = secret
 
     def __call__(self) -> Conversation:
         talk = login(self._mechanism, self._credential, nonce=secrets.token_urlsafe(24))
@@ -43,5 +42,5 @@ class Scram:
     def _credential(self, name: str) -> Credential:
         users = self._metadata.users
         # Always, so that the time of the answer does not tell whether there is such a user.
-        imagined = pretended(self._mechanism, name, self._secret, *users.usual_kind)
+        imagined = pretended(self._mechanism, name, self._metadata.cluster_id, *users.usual_kind)
         return users.credential(name, self._mechanism) or imagined
