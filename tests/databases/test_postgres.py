@@ -11,6 +11,7 @@ import pytest
 
 from ottla.spark.pipelines import DatabaseSink, Pipeline, Source
 from ottla.spark.pipelines.audit.run import audit_pipeline
+from ottla.spark.pipelines.backfill.run import backfill
 from ottla.spark.pipelines.databases import sink as sinks
 from ottla.spark.pipelines.databases.connections import DatabaseError, Place, opened
 from ottla.spark.pipelines.failures import cause_of
@@ -205,3 +206,34 @@ def test_kill_9_of_the_server_between_two_steps(
     send(topics, topic, *changes.records(20))
     run(declared, spark)
     assert table_rows(only(declared)) == changes.rows
+
+
+def test_a_backfill_removes_what_a_killed_one_left(
+    topics: Topics,
+    spark: SparkSession,
+    tmp_path: Path,
+    keys: dict[str, Any],
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, schema = topics.make(retention_ms="-1"), keys["table"].partition(".")[0]
+    send(topics, topic, '{"id": 1}', '{"id": 2}')
+    sink = DatabaseSink(name="base", origin=True, **keys)
+    declared = Pipeline(
+        name="orders",
+        checkpoint=str(tmp_path / "state"),
+        bootstrap_servers=topics.servers,
+        sources=[Source(name="orders", topics=[topic], schema="id BIGINT")],
+        sinks=[sink],
+    )
+    run(declared, spark)
+    stages = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename LIKE 'ottla_stage%'"
+    before = query(postgres, stages)
+    with monkeypatch.context() as patched:
+        # As if it was killed: what cleans up does not run.
+        patched.setattr(sinks.DatabaseWriter, "replace", lambda *_: None)
+        backfill(declared, spark, since=0)
+    assert len(query(postgres, stages)) == len(before) + 1
+    backfill(declared, spark, since=0)
+    assert query(postgres, stages) == before
+    assert [row[0] for row in table_rows(sink)] == [1, 2]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +13,12 @@ import pytest
 
 from ottla.spark.pipelines import JdbcSink, Latest, Pipeline, Source, Sql
 from ottla.spark.pipelines.audit.run import audit_pipeline
+from ottla.spark.pipelines.backfill import run as backfills
+from ottla.spark.pipelines.backfill.lease import lease
 from ottla.spark.pipelines.backfill.plan import NotPossible, Range
 from ottla.spark.pipelines.backfill.run import backfill
+from ottla.spark.pipelines.places import Remote
+from ottla.spark.pipelines.run_lock import FILE, AlreadyRunning
 from spark.change_tables import FORMATS, Tables
 from spark.test_spark_pipelines import run, send
 
@@ -92,6 +99,35 @@ def test_a_range_is_processed_again_beside_the_running_pipeline(
     audit = audit_pipeline(right, spark, sinks=["everything"])
     assert audit.ok
     assert audit.audits[0].report.total.lost == 0
+
+
+def test_two_backfills_at_once_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkpoint that only Spark can reach, no operating system knows who has the lock."""
+    monkeypatch.setattr(backfills, "place", lambda where, spark: Remote(f"file:{where}", spark))
+    monkeypatch.setattr(backfills, "run_lock", lambda where: nullcontext())
+    monkeypatch.setattr(backfills, "lease", partial(lease, beat=0.1, stale=60))
+    pipeline = declared(tmp_path, "none:1", "orders", Tables("sqlite", tmp_path, spark), "total")
+    with backfills.alone(pipeline, spark) as check:
+        with pytest.raises(
+            NotPossible, match=rf"another backfill of this pipeline is running \(process {os.getpid()} on"
+        ):
+            backfill(pipeline, spark, since=START)
+        check()
+    with backfills.alone(pipeline, spark):
+        pass  # the first one has ended
+
+
+def test_the_lock_of_a_killed_backfill_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    directory = Remote(f"file:{tmp_path}/backfill", spark)
+    directory.create(FILE, '{"pid": 1, "host": "gone", "since": 0, "id": "x", "beat": 7}')
+    with lease(directory, beat=0.05, stale=0.2) as check:
+        check()
+        directory.replace(FILE, '{"pid": 1, "host": "back", "since": 0, "id": "x", "beat": 8}')
+        with pytest.raises(AlreadyRunning, match="process 1 on back"):
+            check()
+    assert "back" in (directory.read(FILE) or ""), "the lock of another process stays"
 
 
 def test_steps_that_keep_state_are_refused(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:

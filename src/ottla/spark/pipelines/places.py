@@ -130,7 +130,12 @@ class Remote:
         path = self._paths(self._path, name)
         if self._files.exists(path):
             return False
-        stream = self._files.create(path, False)
+        try:
+            stream = self._files.create(path, False)
+        except Exception as error:
+            if "FileAlreadyExistsException" in str(error):  # another process was faster
+                return False
+            raise
         try:
             stream.write(bytearray(text.encode()))
         finally:
