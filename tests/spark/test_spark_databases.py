@@ -123,6 +123,32 @@ def test_types_of_duckdb_and_sqlite(topics: Topics, spark: SparkSession, tmp_pat
     assert [text.rstrip("0.") for text in found[3:]] == ["2026-11-17T12:00:00.5", "2026-11-17T12:00:"]
 
 
+def test_sqlite_has_no_nan(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    """SQLite stores NULL for NaN. That would make a row the oldest one of its key, which Spark takes for the newest."""
+    topic = topics.make()
+    send(topics, topic, '{"id": 1}', '{"id": 2}')
+    sql = "SELECT id, IF(id = 1, double('NaN'), 0.5D) AS ratio, double('Infinity') AS most FROM orders"
+
+    def into(table: str, **sink: Any) -> list[Any]:
+        lite = DatabaseSink(name=table, format="sqlite", path=str(tmp_path / "shop.db"), table=table, **sink)
+        declared = Pipeline(
+            name="ratios",
+            checkpoint=str(tmp_path / table),
+            bootstrap_servers=topics.servers,
+            sources=[Source(name="orders", topics=[topic], schema="id BIGINT")],
+            steps=[Sql(name="ratios", sql=sql)],
+            sinks=[lite],
+        )
+        run(declared, spark)
+        return sorted(row[:3] for row in table_rows(lite))
+
+    infinity = float("inf")
+    assert into("plain", origin=False) == [(1, None, infinity), (2, 0.5, infinity)]
+    assert into("keyed", keys=["id"], sequence="most") == [(1, None, infinity), (2, 0.5, infinity)]
+    with pytest.raises(Exception, match="ratio is NaN, which SQLite cannot store as sequence"):
+        into("newest", keys=["id"], sequence="ratio")
+
+
 @pytest.mark.long  # tests/unit/spark/pipelines has the messages
 def test_windows_are_replaced_while_they_grow(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
     topic = topics.make()

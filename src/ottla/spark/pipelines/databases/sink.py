@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.config.secrets import resolved
+from ottla.spark.pipelines.columns import record_place
 from ottla.spark.pipelines.databases.connections import Connection, DatabaseError, Place, opened
 from ottla.spark.pipelines.databases.loading import Loaded, chunks, copy_from_tasks
 from ottla.spark.pipelines.databases.names import Name
@@ -188,12 +189,14 @@ class DatabaseWriter:
         """The rows of a batch with types that Arrow and the database share."""
         from pyspark.sql import functions as fn
 
-        sql = self._sql
-        rows = staged(self._sink, frame)
+        sql, sink = self._sql, self._sink
+        if sink.format == "sqlite" and sink.keys:
+            frame = _without_nan(sink, frame)
+        rows = staged(sink, frame)
         nested = has_json(sql.columns)
         for name in nested:
             rows = rows.withColumn(name, fn.to_json(quoted(name)))
-        if self._sink.format == "sqlite":
+        if sink.format == "sqlite":
             decimals = [name for name, kind in sql.columns.items() if kind_of(kind) == "decimal"]
             rows = rows.withColumns({name: fn.col(quoted(name)).cast("string") for name in decimals})
         return rows
@@ -239,6 +242,18 @@ class DatabaseWriter:
             if error.state in _NO_INDEX or any(sign in str(error) for sign in _NO_INDEX):
                 raise DatabaseError(self._sql.no_index()) from None
             raise
+
+
+def _without_nan(sink: DatabaseSink, frame: DataFrame) -> DataFrame:
+    """Fail the query if SQLite would compare other values than Spark: it stores NULL for NaN."""
+    kinds = {one.name.lower(): one.dataType.simpleString() for one in frame.schema}
+    for role, names in (("a key", sink.keys), ("sequence", [sink.sequence] if sink.sequence else [])):
+        for name in names:
+            if kinds[name.lower()] in ("float", "double"):
+                problem = f"{name} is NaN, which SQLite cannot store as {role}".replace("'", "")
+                text = f"concat('{problem}', {record_place(frame.columns)}, '. Remove such rows with a step')"
+                frame = frame.where(f"IF(isnan({quoted(name)}), CAST(raise_error({text}) AS BOOLEAN), true)")
+    return frame
 
 
 def _compute(frame: DataFrame) -> None:
