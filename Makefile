@@ -113,7 +113,7 @@ starts: setup ## 100 starts of a pipeline with four flows on a loaded machine: m
 long: setup ## the long tests of clients, commands and the broker, such as 10,000 partitions with 1,024 file descriptors
 	$(BIN)/python -m pytest -m long tests --ignore tests/spark --ignore tests/cluster --ignore tests/crash $(ARGS)
 
-crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the broker: make crash-pipelines ROUNDS=25 ARGS="--sink delta"
+crash-pipelines: setup ## pipelines under kill -9 of drivers, executors, broker and database: make crash-pipelines ROUNDS=25 ARGS="--sink delta", ARGS="--sink all --cluster" (all needs apt's postgresql)
 	$(BIN)/python -m tests.crash.pipelines --rounds $(or $(ROUNDS),25) $(ARGS)
 
 simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:10000

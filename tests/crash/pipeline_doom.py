@@ -5,9 +5,12 @@ calls `install` on the driver's PYTHONPATH; the JVM, its planning processes and 
 
     OTTLA_DOOM         the point, a name of POINTS
     OTTLA_DOOM_COUNT   the number of the call, counted over all processes
-    OTTLA_DOOM_VICTIM  machine: all processes of the driver's session; self: only the calling process
-    OTTLA_PLANT        plant a bug: sinks of a shared read forget the batches of earlier runs
+    OTTLA_DOOM_VICTIM  machine: all processes of the caller's session; self: only the calling process
     OTTLA_DOOM_FILE    its size is the number of calls so far; FILE.note is written when the point is reached
+    OTTLA_WRITES       a file for what the sinks for tables do: `begin all_delta 7`, `end all_delta 7`
+    OTTLA_PLANT        plant a bug: sinks of this kind forget the batches that they have written
+
+The driver has a session of its own, and so has each worker of a standalone cluster, with its executors.
 
 Nothing of this is in ottla itself. Every worker runs this module, so it imports little.
 """
@@ -44,7 +47,9 @@ class Point(NamedTuple):
     most: int
     """The number of calls in the first one or two micro-batches; n is at most this."""
     sink: str = ""
-    """The kind of sink that comes to it (`--sink`); empty: all."""
+    """The kind of sink that comes to it (`--sink`); empty: all. Calls for other kinds do not count."""
+    in_task: bool = False
+    """Whether a Python worker comes to it, and not the driver."""
 
 
 #: In the order of a micro-batch.
@@ -52,13 +57,13 @@ POINTS = {
     "looked for records": Point(_SOURCE, "StreamReader.latestOffset", "after", 6),
     "offsets written": Point(_SOURCE, "StreamReader.partitions", "before", 4),
     "planned": Point(_SOURCE, "StreamReader.partitions", "after", 4),
-    "task reads": Point(_READING, "read_ranges", "before", 10),
-    "task begins": Point(_ONCE, "write_task", "before", 8),
+    "task reads": Point(_READING, "read_ranges", "before", 10, in_task=True),
+    "task begins": Point(_ONCE, "write_task", "before", 8, in_task=True),
     "ledger taken": Point(_ONCE, "_own_ledger", "after", 3),
     "id taken over": Point(_PREPARED, "PreparingProducer.take_over", "after", 8),
-    "before first send": Point(_SINK, "send_tables", "before", 5),
-    "after flush": Point(_PREPARED, "PreparingProducer.prepare", "before", 5),
-    "task prepared": Point(_ONCE, "write_task", "after", 7),
+    "before first send": Point(_SINK, "send_tables", "before", 5, in_task=True),
+    "after flush": Point(_PREPARED, "PreparingProducer.prepare", "before", 5, in_task=True),
+    "task prepared": Point(_ONCE, "write_task", "after", 7, in_task=True),
     "before decision": Point(_ONCE, "decide", "before", 3),
     "decision not committed": Point(_PREPARED, "PreparingProducer.commit_transaction", "before", 4),
     "decision committed": Point(_PREPARED, "PreparingProducer.commit_transaction", "after", 4),
@@ -71,47 +76,111 @@ POINTS = {
     "late records stored": Point(_BACKLOG, "Backlog.add", "after", 3),
     "late batch written": Point(_BACKLOG, "Backlog._done", "before", 3),
     "late batch forgotten": Point(_BACKLOG, "Backlog._done", "after", 3),
-    "delta file written": Point(f"{_LAKES}.delta", "DeltaFiles.write", "after", 9, "delta"),
-    "delta before commit": Point(f"{_LAKES}.delta", "DeltaLake.commit", "before", 5, "delta"),
-    "delta committed": Point(f"{_LAKES}.delta", "DeltaLake.commit", "after", 5, "delta"),
-    "delta upsert begins": Point(f"{_LAKES}.sink", "LakeWriter._change", "before", 3, "delta"),
-    "iceberg file written": Point(f"{_LAKES}.iceberg", "IcebergFiles.write", "after", 9, "iceberg"),
-    "iceberg before commit": Point(f"{_LAKES}.iceberg", "IcebergLake.commit", "before", 5, "iceberg"),
-    "iceberg committed": Point(f"{_LAKES}.iceberg", "IcebergLake.commit", "after", 5, "iceberg"),
-    "iceberg upsert written": Point(f"{_LAKES}.sink", "LakeWriter._change", "after", 3, "iceberg"),
     **{
-        f"{form} {name}": Point(f"{_DATABASES}.{module}", function, moment, 5, form)
-        for name, module, function, moment in (
-            ("rows staged", "connections", "Connection.ingest", "after"),
-            ("before move", "sink", "DatabaseWriter._move", "before"),
-            ("moved", "sink", "DatabaseWriter._move", "after"),
-            ("committed", "sink", "DatabaseWriter.write", "after"),
+        f"{form} {name}": Point(f"{_LAKES}.{module}", function, moment, most, form, in_task)
+        for form, files, lake in (("delta", "DeltaFiles", "DeltaLake"), ("iceberg", "IcebergFiles", "IcebergLake"))
+        for name, module, function, moment, most, in_task in (
+            ("file written", form, f"{files}.write", "after", 6, True),
+            ("before commit", form, f"{lake}.commit", "before", 4, False),
+            ("committed", form, f"{lake}.commit", "after", 4, False),
+            ("upsert begins", "sink", "LakeWriter._change", "before", 2, False),
+            ("upsert written", "sink", "LakeWriter._change", "after", 2, False),
         )
-        for form in DATABASES
     },
-    "postgres all tasks done": Point(f"{_DATABASES}.sink", "copy_from_tasks", "after", 5, "postgres"),
+    **{
+        f"{form} {name}": Point(f"{_DATABASES}.{module}", function, moment, 4, form, in_task and form == "postgres")
+        for form in DATABASES
+        for name, module, function, moment, in_task in (
+            ("rows staged", "connections", "Connection.ingest", "after", True),
+            ("before move", "sink", "DatabaseWriter._move", "before", False),
+            ("moved", "sink", "DatabaseWriter._move", "after", False),
+            ("committed", "sink", "DatabaseWriter.write", "after", False),
+        )
+    },
+    "postgres all tasks done": Point(f"{_DATABASES}.sink", "copy_from_tasks", "after", 4, "postgres"),
 }
 #: Points that only a shared read comes to.
 SHARED_POINTS = [name for name, point in POINTS.items() if point.module in (_WRITING, _BACKLOG)]
 
 
+_SHARED_BY_KINDS = (f"{_LAKES}.sink", f"{_DATABASES}.sink", f"{_DATABASES}.connections")
+#: The methods that write a batch of a table.
+_WRITERS = {f"{_LAKES}.sink": "LakeWriter", f"{_DATABASES}.sink": "DatabaseWriter"}
+_LAST_BATCH = {"delta": (f"{_LAKES}.delta", "DeltaLake"), "iceberg": (f"{_LAKES}.iceberg", "IcebergLake")}
+TOPIC = "topic"
+PLANTS = (TOPIC, *_LAST_BATCH, *DATABASES)
+
+
 def install() -> None:
-    """Patch the function of the point when its module is imported."""
-    if os.environ.get("OTTLA_PLANT"):
-        sys.meta_path.insert(0, _Finder("ottla.spark.pipelines.written", _plant))
-    name = os.environ.get("OTTLA_DOOM")
-    if not name:
-        return
-    point = POINTS[name]
-    doom = _Doom(name, int(os.environ["OTTLA_DOOM_COUNT"]))
-    sys.meta_path.insert(0, _Finder(point.module, lambda module: _patch(module, point, doom)))
+    """Patch the functions in question when their modules are imported."""
+    patches: list[tuple[str, Callable[[ModuleType], None]]] = []
+    if bug := os.environ.get("OTTLA_PLANT"):
+        patches.append(_planted(bug))
+    if file := os.environ.get("OTTLA_WRITES"):
+        for module, name in _WRITERS.items():
+            patches.append((module, functools.partial(_record, name=name, file=file)))
+    if name := os.environ.get("OTTLA_DOOM"):
+        point = POINTS[name]
+        doom = _Doom(name, int(os.environ["OTTLA_DOOM_COUNT"]))
+        patches.append((point.module, functools.partial(_patch, point=point, doom=doom)))
+    sys.meta_path.insert(0, _Finder(patches))
 
 
-def _plant(module: ModuleType) -> None:
+def _planted(kind: str) -> tuple[str, Callable[[ModuleType], None]]:
+    """The module and the patch that let a kind of sink forget what it has written."""
+    if kind == TOPIC:
+        return "ottla.spark.pipelines.written", _forget_topics
+    if kind in _LAST_BATCH:
+        module, name = _LAST_BATCH[kind]
+        return module, lambda found: setattr(getattr(found, name), "last_batch", lambda *_: -1)
+    return f"{_DATABASES}.sink", functools.partial(_forget_rows, kind=kind)
+
+
+def _forget_topics(module: ModuleType) -> None:
+    """Every run has another id for each sink of a shared read."""
     import uuid
 
     run = uuid.uuid4()
     module.sink_id = lambda query, name: str(uuid.uuid5(run, name))  # type: ignore[attr-defined]
+
+
+def _forget_rows(module: ModuleType, kind: str) -> None:
+    original = module.DatabaseWriter._last
+
+    def last(self: Any, connection: Any) -> int:
+        return -1 if kind_of(self) == kind else original(self, connection)
+
+    module.DatabaseWriter._last = last
+
+
+def _record(module: ModuleType, name: str, file: str) -> None:
+    """Write down when a batch of a table begins and ends."""
+    owner = getattr(module, name)
+    original = owner.write
+
+    @functools.wraps(original)
+    def write(self: Any, frame: Any, batch: int) -> None:
+        _append(file, f"begin {self._sink.name} {batch}\n")
+        original(self, frame, batch)
+        _append(file, f"end {self._sink.name} {batch}\n")
+
+    owner.write = write
+
+
+def kind_of(owner: Any) -> str:
+    """The kind of sink that an object works for."""
+    place = getattr(owner, "place", None)  # of a connection
+    return str(place.form if place is not None else owner._sink.format)
+
+
+def _append(file: str, text: str) -> int:
+    """Append to a file, and return its size; appends are atomic across processes."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(descriptor, text.encode())
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
+    finally:
+        os.close(descriptor)
 
 
 def unknown() -> list[str]:
@@ -131,44 +200,35 @@ class _Doom:
         self._count = count
         self._file = os.environ["OTTLA_DOOM_FILE"]
 
-    def next(self) -> int:
-        """The number of this call; appends are atomic across processes."""
-        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            os.write(descriptor, b".")
-            return os.lseek(descriptor, 0, os.SEEK_CUR)
-        finally:
-            os.close(descriptor)
-
     def is_due(self) -> bool:
-        return self.next() == self._count
+        """Count a call."""
+        return _append(self._file, ".") == self._count
 
     def strike(self) -> None:
-        Path(f"{self._file}.note").write_text(f"{self._point}, call {self._count}, in process {os.getpid()}\n")
+        Path(f"{self._file}.note").write_text(f"{self._point}, call {self._count}, {os.getsid(0)}\n")
         if os.environ.get("OTTLA_DOOM_VICTIM", MACHINE) == MACHINE:
             kill_session(os.getsid(0))
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Finder:
-    """Find the module, and patch it after execution."""
+    """Find modules, and patch them after execution."""
 
-    def __init__(self, module: str, patch: Callable[[ModuleType], None]) -> None:
-        self._module = module
-        self._patch = patch
+    def __init__(self, patches: Sequence[tuple[str, Callable[[ModuleType], None]]]) -> None:
+        self._patches = patches
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._module:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        patches = [patch for module, patch in self._patches if module == name]
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if patches else None
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                self._patch(module)
+                for patch in patches:
+                    patch(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -182,12 +242,16 @@ def _patch(module: ModuleType, point: Point, doom: _Doom) -> None:
         setattr(owner, name, _between(original, doom))
         return
 
+    # Several kinds of sinks have some functions in common.
+    shared = point.sink and point.module in _SHARED_BY_KINDS and owners
+
     @functools.wraps(original)
     def doomed(*args: Any, **kwargs: Any) -> Any:
-        if point.moment == "before" and doom.is_due():
+        counts = not shared or kind_of(args[0]) == point.sink
+        if point.moment == "before" and counts and doom.is_due():
             doom.strike()
         found = original(*args, **kwargs)
-        if point.moment == "after" and doom.is_due():
+        if point.moment == "after" and counts and doom.is_due():
             doom.strike()
         return found
 

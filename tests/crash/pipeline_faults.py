@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .pipeline_doom import MACHINE, POINTS, SELF, SHARED_POINTS
+from .pipeline_doom import MACHINE, POINTS, SELF, SHARED_POINTS, kill_session
 from .pipeline_process import Application, Flow, Stuck
 
 if TYPE_CHECKING:
@@ -26,27 +26,36 @@ class Fault:
     point: str | None = None
     victim: str = MACHINE
     master: str = LOCAL
+    """Not with `--cluster`, where all faults have the same master."""
     harms_broker: bool = False
     sink: str = ""
     """The kind of sink that it is for (`--sink`); empty: all."""
 
 
 def await_doom(run: Run, application: Application) -> str:
-    """Wait until the point was reached and the application has ended, or continues if one process was killed."""
+    """Wait until the point was reached and the application has ended, or continues if only a part was killed."""
     if not run.until(application, lambda: application.was_struck is not None, "the point was reached"):
-        application.process.wait()
-        return f"never came to it ({application.calls} calls)" if application.was_struck is None else "at the point"
-    count = (application.was_struck or "").split(", ")[1]
-    if application.is_doomed_as_a_whole:
+        code = application.process.wait()
+        never = f"never came to it ({application.calls} calls), ended with code {code}"
+        return never if application.was_struck is None else "at the point"
+    run.mark(application)
+    _, count, session = (application.was_struck or "").split(", ")
+    in_driver = int(session) == application.process.pid
+    if application.is_doomed_as_a_whole and in_driver:
         # It kills itself, but a signal that the kernel sends to its process groups may arrive first.
         application.kill_all()
         return f"at {count}"
-    return f"at {count}{_aftermath(run, application)}"
+    if application.is_doomed_as_a_whole:
+        assert run.cluster is not None
+        kill_session(int(session))
+        run.cluster.revive()
+    return f"at {count}{'' if in_driver else ' on a worker'}{_aftermath(run, application)}"
 
 
 def _aftermath(run: Run, application: Application) -> str:
     """How it continued: it works, or has ended."""
-    if run.until_working(application, 4):
+    run.mark(application)
+    if run.until_working(application, 2):
         return _stop(run, application)
     code = application.process.wait()
     return "" if code == -9 else f", ended with code {code}"
@@ -107,10 +116,32 @@ def _executor(run: Run, application: Application) -> str:
     return f"{moment}{_aftermath(run, application)}"
 
 
+def _worker_machine(run: Run, application: Application) -> str:
+    """A machine of the cluster: the worker, its executor and their Python processes."""
+    assert run.cluster is not None, "this fault needs --cluster"
+    moment = _wait_a_moment(run, application, 0.5)
+    kill_session(run.chance.choice(run.cluster.worker_sessions))
+    run.mark(application)
+    run.cluster.revive()
+    return f"{moment}{_aftermath(run, application)}"
+
+
+def _all_machines(run: Run, application: Application) -> str:
+    """The driver and the workers at the same time."""
+    assert run.cluster is not None, "this fault needs --cluster"
+    moment = _wait_a_moment(run, application)
+    for session in run.cluster.worker_sessions:
+        kill_session(session)
+    application.kill_all()
+    run.cluster.revive()
+    return moment
+
+
 def _broker(run: Run, application: Application) -> str:
     assert run.broker is not None
     moment = _wait_a_moment(run, application, 0.5)
     run.broker.kill()
+    run.mark(application)
     application.wait(run.chance.uniform(0, 3))
     run.broker.start()
     return f"{moment}{_aftermath(run, application)}"
@@ -129,6 +160,7 @@ def _database(run: Run, application: Application) -> str:
     assert run.database is not None, "this fault needs --sink postgres"
     moment = _wait_a_moment(run, application, 0.5)
     run.database.kill()
+    run.mark(application)
     application.wait(run.chance.uniform(0, 3))
     run.database.recover()
     return f"{moment}{_aftermath(run, application)}"
@@ -193,27 +225,51 @@ FAULTS = [
         for name in ("after flush", "task prepared")
     ),
 ]
+#: With `--cluster`. A machine is the driver's, or that of a worker for points in a task.
+ON_A_CLUSTER = [
+    *(fault for fault in FAULTS if fault.master == LOCAL and fault.point is None),
+    Fault("executor", _executor),
+    Fault("machine of a worker", _worker_machine),
+    Fault("all machines", _all_machines),
+    *(Fault(name, point=name) for name in POINTS),
+    *(Fault(f"{name}: its process", point=name, victim=SELF) for name, point in POINTS.items() if point.in_task),
+]
 
 
-def _of_sink(fault: Fault) -> str:
+def sink_of(fault: Fault) -> str:
+    """The kind of sink that a fault is for; empty: all."""
     return fault.sink if fault.point is None else POINTS[fault.point].sink
 
 
 def choose(
-    names: str | None, rounds: int, seed: int, *, with_broker: bool, shared: bool = True, sink: str = ""
+    names: str | None,
+    rounds: int,
+    seed: int,
+    *,
+    with_broker: bool,
+    shared: bool = True,
+    sinks: Sequence[str] = (),
+    cluster: bool = False,
 ) -> list[Fault]:
-    """The faults of a run: the named ones in order, or all of them in random order."""
+    """The faults of a run: the named ones in order, or all of them in random order.
+
+    Each kind of sink has its turn: a fault of its own, one of another kind, and so on, and then one of those that are
+    for all sinks: one from outside, and one at a point.
+    """
+    pool = ON_A_CLUSTER if cluster else FAULTS
     if names:
-        known = {fault.name: fault for fault in FAULTS}
+        known = {fault.name: fault for fault in pool}
         wanted = [name.strip() for name in names.split(",")]
         if odd := [name for name in wanted if name not in known]:
             raise SystemExit(f"unknown fault {odd[0]!r}: choose from {', '.join(known)}")
-        found = [known[name] for name in wanted]
+        turns = [[known[name] for name in wanted]]
     else:
-        found = [fault for fault in FAULTS if with_broker or not fault.harms_broker]
+        found = [fault for fault in pool if with_broker or not fault.harms_broker]
         found = [fault for fault in found if shared or fault.point not in SHARED_POINTS]
-        found = [fault for fault in found if _of_sink(fault) in ("", sink)]
         random.Random(seed).shuffle(found)
-        # What the chosen sink adds comes first: a run may be short.
-        found.sort(key=lambda fault: sink == "" or _of_sink(fault) != sink)
-    return [found[number % len(found)] for number in range(rounds)]
+        turns = [[fault for fault in found if sink_of(fault) == kind] for kind in sinks]
+        for_all = [fault for fault in found if not sink_of(fault)]
+        turns += [[fault for fault in for_all if fault.point is None], [fault for fault in for_all if fault.point]]
+    return [
+        turns[number % len(turns)][number // len(turns) % len(turns[number % len(turns)])] for number in range(rounds)
+    ]

@@ -1,6 +1,7 @@
 """`ottla pipeline run` as an application that can be killed in whole or in part: driver, JVM, workers, executors.
 
-It runs in its own session, which identifies its processes.
+It runs in its own session, which identifies its processes. On a standalone cluster, its executors belong to the
+sessions of the cluster's workers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.spark.cluster import Cluster
+
 from .broker_process import ROOT
 from .pipeline_doom import MACHINE, kill_session, session_members
 
@@ -22,12 +25,20 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 SITECUSTOMIZE = """\
 import os
 
-if "OTTLA_DOOM" in os.environ or "OTTLA_PLANT" in os.environ:
+if "OTTLA_WRITES" in os.environ:
     from tests.crash import pipeline_doom
 
     pipeline_doom.install()
 """
-CONF = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+#: For batches of a few rows: to compile a query, or to plan it again on the way, takes longer than to run it.
+CONF = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
 GONE_SECONDS = 30.0
 
 
@@ -38,22 +49,32 @@ class Stuck(AssertionError):
 class Application:
     """One run of a pipeline."""
 
-    def __init__(self, file: Path, directory: Path, *, master: str, doom: Mapping[str, str]) -> None:
-        """`directory` is for logs; `doom` has the variables of pipeline_doom.py without OTTLA_DOOM_FILE."""
+    def __init__(
+        self, file: Path, directory: Path, *, master: str, doom: Mapping[str, str], cluster: Cluster | None = None
+    ) -> None:
+        """`directory` is for logs; `doom` has the variables of pipeline_doom.py without the names of files."""
         directory.mkdir(parents=True, exist_ok=True)
+        self._cluster = cluster
+        self._writes = directory / "writes"
         self._log_file = directory / "driver.log"
         self._doom_file = directory / "doom"
         self.is_doomed_as_a_whole = doom.get("OTTLA_DOOM_VICTIM") == MACHINE
         (directory / "sitecustomize.py").write_text(SITECUSTOMIZE)
         command = [sys.executable, "-m", "ottla", "pipeline", "run", str(file), "--master", master]
         command += ["--interval", "1", "--log", str(directory / "spark.log"), "--stop-timeout", "20"]
-        for name, value in CONF.items():
+        given = {
+            **doom,
+            "OTTLA_DOOM_FILE": str(self._doom_file),
+            "OTTLA_WRITES": str(self._writes),
+            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
+        # The workers of a cluster do not inherit the environment of the driver.
+        executors = {f"spark.executorEnv.{name}": value for name, value in given.items()} if cluster else {}
+        for name, value in {**CONF, **executors}.items():
             command += ["--conf", f"{name}={value}"]
         environment = {
             **os.environ,
-            **doom,
-            "OTTLA_DOOM_FILE": str(self._doom_file),
-            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            **given,
             "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", QUICK_JAVA),
             "SPARK_LOCAL_DIRS": str(directory / "spark"),
         }
@@ -76,8 +97,19 @@ class Application:
     def calls(self) -> int:
         return self._doom_file.stat().st_size if self._doom_file.exists() else 0
 
+    def writes(self) -> list[tuple[str, str, int]]:
+        """What the sinks for tables did: `("begin", "all_delta", 7)`."""
+        lines = self._writes.read_text().splitlines() if self._writes.exists() else []
+        return [(moment, sink, int(batch)) for moment, sink, batch in map(str.split, lines)]
+
     def members(self) -> list[int]:
+        """The processes that end with the driver."""
         return session_members(self.process.pid)
+
+    def everywhere(self) -> list[int]:
+        """The processes of this machine and of the cluster."""
+        sessions = [] if self._cluster is None else self._cluster.worker_sessions
+        return self.members() + [pid for session in sessions for pid in session_members(session)]
 
     def kill_all(self) -> None:
         """Kill all processes, like a power cut."""
@@ -97,8 +129,9 @@ class Application:
 
     def kill_worker(self) -> bool:
         """A Python worker, preferably a busy one."""
-        daemons = {pid for pid in self.members() if _is_daemon(pid) and _parent(pid) not in self._daemons()}
-        workers = [pid for pid in self.members() if _parent(pid) in daemons]
+        daemons = {pid for pid in self.everywhere() if _is_daemon(pid)}
+        first = {pid for pid in daemons if _parent(pid) not in daemons}
+        workers = [pid for pid in self.everywhere() if _parent(pid) in first]
         return _kill(sorted(workers, key=_cpu, reverse=True)[:1])
 
     def terminate(self) -> None:
@@ -127,14 +160,11 @@ class Application:
         return "\n".join(self._log_file.read_text("utf-8", "replace").splitlines()[-lines:])
 
     def _javas(self, *, executors: bool) -> list[int]:
-        found = [(pid, _command(pid)) for pid in self.members()]
+        found = [(pid, _command(pid)) for pid in (self.everywhere() if executors else self.members())]
         javas = [
             (pid, command) for pid, command in found if "org.apache.spark" in command and "python" not in command[:60]
         ]
         return [pid for pid, command in javas if ("CoarseGrainedExecutorBackend" in command) == executors]
-
-    def _daemons(self) -> set[int]:
-        return {pid for pid in self.members() if _is_daemon(pid)}
 
 
 @dataclass

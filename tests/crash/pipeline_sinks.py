@@ -1,31 +1,74 @@
-"""More sinks for `tests.crash.pipelines --sink NAME`: a table that appends, and one that replaces rows by key.
+"""The pipeline of pipelines.py. Each `--sink KIND` adds a table that appends, and one that replaces rows by key.
 
-Both belong to the same pipeline as the sinks of DECLARATION there. `lake` must have every number once, and `newest` the
-highest number of each key, which is what a computation over all records finds.
+`all_KIND` must have every number once, and `newest_KIND` the highest number of each key, which is what a computation
+over all records finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 KEYS = 40
-_TABLES = """
+_DECLARATION = """\
+name = "kills"
+checkpoint = "state"
+bootstrap_servers = "{servers}"
+trigger = "100 milliseconds"
+read = "{read}"
+
+[[source]]
+name = "numbers"
+topics = ["{numbers}"]
+schema = "n BIGINT NOT NULL"
+group_id = "{numbers}-readers"
+max_offsets_per_trigger = {batch}
+
+[[sink]]
+name = "table"
+input = "numbers"
+format = "parquet"
+path = "table"
+origin = true
+
+[[sink]]
+name = "copies"
+input = "numbers"
+format = "topic"
+topic = "{copies}"
+deliver = "exactly-once"
+value = "cast(n AS STRING)"
+
+[dead_letters]
+topic = "{dead}"
+deliver = "exactly-once"
+"""
+#: A shared read has a sink that does not hold the others up, too.
+_LATE = """
+[[sink]]
+name = "late"
+input = "numbers"
+format = "parquet"
+path = "late"
+origin = true
+max_delay = "50 milliseconds"
+"""
+_STEP = f"""
 [[step]]
 name = "keyed"
-sql = "SELECT n % {keys} AS k, n, _topic, _partition, _offset FROM numbers"
-
+sql = "SELECT n % {KEYS} AS k, n, _topic, _partition, _offset FROM numbers"
+"""
+_TABLES = """
 [[sink]]
-name = "lake"
+name = "{all}"
 input = "numbers"
-{lake}
+{form_of_all}
 
 [[sink]]
-name = "newest"
+name = "{newest}"
 input = "keyed"
-{newest}
+{form_of_newest}
 keys = ["k"]
 sequence = "n"
 """
@@ -36,11 +79,26 @@ _CATALOG = 'catalog = {type = "sql", uri = "sqlite:///catalog.db", warehouse = "
 class Extra:
     """A kind of sink."""
 
-    declaration: str
+    form: str
+    """The lines of its declaration; NAME is the table, and URL the database."""
     read: Callable[[Path, str], list[int]]
-    """The numbers in a table, `lake` or `newest`; empty if it does not exist yet."""
-    server: Callable[[], Any] | None = None
-    """Makes the server that the sink needs."""
+    """The numbers in a table; empty if it does not exist yet."""
+    needs_postgres: bool = False
+
+
+def tables_of(kind: str) -> tuple[str, str]:
+    """The names of the sinks and tables of a kind: the one that appends, and the one that replaces rows by key."""
+    return f"all_{kind}", f"newest_{kind}"
+
+
+def declared(given: Mapping[str, str], kinds: Sequence[str], url: str) -> str:
+    """The declaration, with tables of these kinds; `url` is that of Postgres."""
+    found = [_DECLARATION.format(**given), _LATE if given["read"] == "shared" else "", _STEP if kinds else ""]
+    for kind in kinds:
+        every, newest = tables_of(kind)
+        forms = [EXTRA[kind].form.replace("NAME", name).replace("URL", url) for name in (every, newest)]
+        found.append(_TABLES.format(all=every, newest=newest, form_of_all=forms[0], form_of_newest=forms[1]))
+    return "".join(found)
 
 
 def newest(numbers: Iterable[int]) -> list[int]:
@@ -74,6 +132,8 @@ def _read_iceberg(directory: Path, name: str) -> list[int]:
         found: list[int] = catalog.load_table(f"kills.{name}").scan(selected_fields=("n",)).to_arrow()["n"].to_pylist()
     except NoSuchTableError:
         return []
+    finally:
+        catalog.close()
     return found
 
 
@@ -93,29 +153,16 @@ def _read_database(form: str, where: str) -> Callable[[Path, str], list[int]]:
     return read
 
 
-def _postgres() -> Any:
-    from tests.databases.servers import Postgres
-
-    return Postgres()
-
-
-def _tables(form: str) -> str:
-    return _TABLES.format(keys=KEYS, **{name: form.replace("NAME", name) for name in ("lake", "newest")})
-
-
 EXTRA = {
-    "delta": Extra(_tables('format = "delta"\npath = "NAME"'), _read_delta),
+    "delta": Extra('format = "delta"\npath = "NAME"', _read_delta),
+    "iceberg": Extra(f'format = "iceberg"\ntable = "kills.NAME"\n{_CATALOG}', _read_iceberg),
     "postgres": Extra(
-        _tables('format = "postgres"\nurl = "URL"\nuser = "ottla"\ntable = "NAME"'),
+        'format = "postgres"\nurl = "URL"\nuser = "ottla"\ntable = "NAME"',
         _read_database("postgres", ""),
-        _postgres,
+        needs_postgres=True,
     ),
-    "sqlite": Extra(
-        _tables('format = "sqlite"\npath = "kills.db"\ntable = "NAME"'), _read_database("sqlite", "kills.db")
-    ),
+    "sqlite": Extra('format = "sqlite"\npath = "kills.db"\ntable = "NAME"', _read_database("sqlite", "kills.db")),
     "duckdb": Extra(
-        _tables('format = "duckdb"\npath = "kills.duckdb"\ntable = "NAME"'),
-        _read_database("duckdb", "kills.duckdb"),
+        'format = "duckdb"\npath = "kills.duckdb"\ntable = "NAME"', _read_database("duckdb", "kills.duckdb")
     ),
-    "iceberg": Extra(_tables(f'format = "iceberg"\ntable = "kills.NAME"\n{_CATALOG}'), _read_iceberg),
 }

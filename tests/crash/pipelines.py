@@ -1,16 +1,17 @@
 """A pipeline under kill -9: tables, topic and dead letters must have every input exactly once.
 
-    python -m tests.crash.pipelines --rounds 25 --seed 1 [--read separate] [--sink delta]
+    python -m tests.crash.pipelines --rounds 25 --seed 1 [--read separate] [--sink delta --sink postgres] [--cluster]
 
 All sinks and the dead letters share one read, unless `--read separate`. One of the tables is a late sink. `--sink` adds
-two tables of that kind: one that appends, and one that replaces rows by key (pipeline_sinks.py). `--plant` plants a
-bug, which the checks must find: the topic sink forgets the batches of earlier runs.
+two tables of that kind: one that appends, and one that replaces rows by key (pipeline_sinks.py). It may be repeated.
+`--plant` plants a bug, which the checks must find: a kind of sink forgets the batches that it has written.
 
 A round starts `ottla pipeline run` on the checkpoint of the previous round, lets it process small micro-batches while
-numbered records arrive, and ends it with one of FAULTS: kill everything, the driver, the JVM, a worker, an executor, or
-the broker; at a random time, when a checkpoint file appears, or at a point between two steps of a batch (see
-pipeline_doom.py). After the last round it runs to the end. Then table and topics are compared with the input, without
-Spark and with the audit. The seed determines everything except the timing.
+numbered records arrive, and ends it with one of FAULTS: kill everything, the driver, the JVM, a worker, an executor,
+the broker, or the database; at a random time, when a checkpoint file appears, or at a point between two steps of a
+batch (see pipeline_doom.py). With `--cluster`, it runs on a standalone Spark cluster with two workers, which are
+killed, too. After the last round it runs to the end. Then tables and topics are compared with the input, without Spark
+and with the audit. The seed determines everything except the timing.
 """
 
 from __future__ import annotations
@@ -24,26 +25,29 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.databases.servers import Postgres
+from tests.spark.cluster import Cluster
 
 from ottla import Admin, NewTopic, Producer
 
 from . import pipeline_doom
 from .broker_process import BrokerProcess
 from .pipeline_books import Writer, differences, is_broken, open_transactions, read_table, read_topic, repeats, value_of
-from .pipeline_doom import POINTS
-from .pipeline_faults import FAULTS, LOCAL, Fault, await_doom, choose
-from .pipeline_process import Application, Flow, Stuck
-from .pipeline_sinks import EXTRA, newest
+from .pipeline_doom import PLANTS, POINTS
+from .pipeline_faults import FAULTS, LOCAL, ON_A_CLUSTER, Fault, await_doom, choose, sink_of
+from .pipeline_process import CONF, QUICK_JAVA, Application, Flow, Stuck
+from .pipeline_report import Round, tell
+from .pipeline_sinks import EXTRA, declared, newest, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 3
-BURST = 40
+BURST = 20
 A_BATCH = 40
 #: Generous: a start takes several seconds on two cores, which other tests may use too.
 GIVE_UP_SECONDS = 900.0
@@ -53,62 +57,7 @@ BROKER = {
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
 }
-DECLARATION = """\
-name = "kills"
-checkpoint = "state"
-bootstrap_servers = "{servers}"
-trigger = "100 milliseconds"
-read = "{read}"
-
-[[source]]
-name = "numbers"
-topics = ["{numbers}"]
-schema = "n BIGINT NOT NULL"
-group_id = "{numbers}-readers"
-max_offsets_per_trigger = {batch}
-
-[[sink]]
-name = "table"
-input = "numbers"
-format = "parquet"
-path = "table"
-origin = true
-
-[[sink]]
-name = "copies"
-input = "numbers"
-format = "topic"
-topic = "{copies}"
-deliver = "exactly-once"
-value = "cast(n AS STRING)"
-
-[dead_letters]
-topic = "{dead}"
-deliver = "exactly-once"
-"""
-#: A shared read has a sink that does not hold the others up, too.
-LATE = """
-[[sink]]
-name = "late"
-input = "numbers"
-format = "parquet"
-path = "late"
-origin = true
-max_delay = "50 milliseconds"
-"""
 NUMBER = "get_json_object(cast(value AS STRING), '$.n')"
-
-
-@dataclass
-class Round:
-    """The result of one round."""
-
-    fault: str
-    how: str
-    replayed: int
-    finished: int
-    code: int | None
-    seconds: float
 
 
 class Run:
@@ -122,8 +71,9 @@ class Run:
         servers: str | None = None,
         say: Callable[[str], None] = print,
         read: str = "shared",
-        plant: bool = False,
-        sink: str | None = None,
+        plant: str = "",
+        sinks: Sequence[str] = (),
+        cluster: bool = False,
     ) -> None:
         self.directory = directory
         self.chance = random.Random(seed)
@@ -139,16 +89,15 @@ class Run:
         self.topics = {"numbers": name, "copies": f"{name}-copies", "dead": f"{name}-dead"}
         self._read = read
         self._plant_bug = plant
-        self._extra = None if sink is None else EXTRA[sink]
-        self.database = self._extra.server() if self._extra is not None and self._extra.server is not None else None
-        state = directory / "state"
-        names = ("shared/numbers",) if read == "shared" else ("table", "copies", "dead-letters/numbers")
-        if read != "shared" and sink is not None:
-            names = (*names, "lake", "newest")
-        self.flows = [Flow(state / name) for name in names]
+        self.sinks = sinks
+        self.database = Postgres() if any(EXTRA[kind].needs_postgres for kind in sinks) else None
+        self.cluster = Cluster(environment={"JAVA_TOOL_OPTIONS": QUICK_JAVA}) if cluster else None
+        names = ["table", "copies", "dead-letters/numbers", *(name for kind in sinks for name in tables_of(kind))]
+        self.flows = [Flow(directory / "state" / name) for name in (["shared/numbers"] if read == "shared" else names)]
         self.tables = ("table", "late") if read == "shared" else ("table",)
         self._writer: Writer
         self._applications: list[Application] = []
+        self._states: dict[str, str] | None = None
 
     @property
     def servers(self) -> str:
@@ -175,6 +124,8 @@ class Run:
         if self.database is not None:
             self.database.start()
             (self.directory / "database").write_text(self.database.plain_url)
+        if self.cluster is not None:
+            self.cluster.__enter__()
         with Admin(bootstrap_servers=self.servers) as admin:
             for topic in self.topics.values():
                 admin.create_topics(NewTopic(topic, num_partitions=PARTITIONS))
@@ -184,10 +135,8 @@ class Run:
 
     def _declare(self, batch: int) -> Path:
         file = self.directory / "kills.toml"
-        late = LATE if self._read == "shared" else ""
-        text = DECLARATION.format(servers=self.servers, batch=batch, read=self._read, **self.topics)
-        more = self._extra.declaration if self._extra else ""
-        file.write_text(text + late + more.replace("URL", self.database.plain_url if self.database else ""))
+        given = {"servers": self.servers, "batch": str(batch), "read": self._read, **self.topics}
+        file.write_text(declared(given, self.sinks, self.database.plain_url if self.database else ""))
         return file
 
     # ── A round ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -200,20 +149,39 @@ class Run:
             count = self.chance.randint(1, POINTS[fault.point].most)
             doom = {"OTTLA_DOOM": fault.point, "OTTLA_DOOM_COUNT": str(count), "OTTLA_DOOM_VICTIM": fault.victim}
         if self._plant_bug:
-            doom["OTTLA_PLANT"] = "1"
+            doom["OTTLA_PLANT"] = self._plant_bug
         application = Application(
-            self._declare(A_BATCH), self.directory / f"round-{number + 1}", master=fault.master, doom=doom
+            self._declare(A_BATCH),
+            self.directory / f"round-{number + 1}",
+            master=fault.master if self.cluster is None else self.cluster.master,
+            doom=doom,
+            cluster=self.cluster,
         )
         self._applications.append(application)
+        self._states = None
         how = (fault.strike or await_doom)(self, application)
         code = application.code
         self._end_application(application, fault)
-        done = Round(fault.name, how, replayed, self.finished - had, code, time.monotonic() - begin)
+        self.mark(application)
+        took = time.monotonic() - begin
+        done = Round(fault.name, sink_of(fault), how, replayed, self.finished - had, code, took, self._states or {})
         self.rounds.append(done)
         self._say(
             f"round {number + 1:3}  {done.fault:36} {done.how:44} {done.replayed} replayed, {done.finished:3} batches "
             f"finished, {self._writer.sent:6,} sent, {done.seconds:4.0f} s"
         )
+
+    def mark(self, application: Application) -> None:
+        """Remember where the tables are when something is killed; the first call of a round counts."""
+        if self._states is None:
+            done = {flow.directory.name: flow.last("commits") for flow in self.flows}
+            writes = application.writes()
+            ended = {(sink, batch) for moment, sink, batch in writes if moment == "end"}
+            self._states = {
+                sink: "written" if (sink, batch) in ended else "writing"
+                for moment, sink, batch in writes
+                if moment == "begin" and batch > done.get(sink, done.get("numbers", -1))
+            }
 
     def _end_application(self, application: Application, fault: Fault) -> None:
         """Processes that outlive their driver or JVM may run during the next round; they are checked afterwards."""
@@ -231,9 +199,9 @@ class Run:
         for table in self.tables:
             found += repeats(read_table(self.directory / table), table)
         found += repeats(read_topic(self.servers, self.topics["dead"]), "dead letters")
-        if self._extra is not None:
-            for table in ("lake", "newest"):
-                found += repeats(self._extra.read(self.directory, table), table)
+        for kind in self.sinks:
+            for table in tables_of(kind):
+                found += repeats(EXTRA[kind].read(self.directory, table), table)
         if found:
             raise AssertionError("\n".join(found))
 
@@ -268,8 +236,7 @@ class Run:
             for name in application.leftovers():
                 self.leftovers[name] += 1
         self.replayed_at_the_end = sum(flow.is_unfinished for flow in self.flows)
-        conf = {"spark.driver.memory": "512m", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-        spark = session("kills", master=LOCAL, log_level="fatal", conf=conf)
+        spark = session("kills", master=LOCAL, log_level="fatal", conf=CONF)
         try:
             pipeline = load(self._declare(1_000_000))
             flows = compile_pipeline(pipeline, spark, trigger="available-now")
@@ -292,9 +259,9 @@ class Run:
             self.problems += differences(read_table(self.directory / table), good, table)
         self.problems += differences(map(int, topics["copies"]), good, "copies")
         self.problems += differences(topics["dead"], broken, "dead letters")
-        if self._extra is not None:
-            self.problems += differences(self._extra.read(self.directory, "lake"), good, "lake")
-            self.problems += differences(self._extra.read(self.directory, "newest"), newest(good), "newest")
+        for kind in self.sinks:
+            for table, wanted in zip(tables_of(kind), (good, newest(good)), strict=True):
+                self.problems += differences(EXTRA[kind].read(self.directory, table), wanted, table)
         self.problems += open_transactions(self.servers, self.topics.values())
 
     def _audit(self, spark: SparkSession) -> None:
@@ -337,28 +304,12 @@ class Run:
         self._writer.finish()
         for application in self._applications:
             application.close()
+        if self.cluster is not None:
+            self.cluster.__exit__()
         if self.broker is not None:
             self.broker.close()
         if self.database is not None:
             self.database.stop()
-
-
-def tell(run: Run) -> None:
-    """The faults and how often they hit."""
-    by_fault: dict[str, list[Round]] = {}
-    for one in run.rounds:
-        by_fault.setdefault(one.fault, []).append(one)
-    print(f"\n{'fault':38}{'rounds':>7}{'batches replayed after it':>27}{'batches finished':>18}")
-    for name, rounds in by_fault.items():
-        after = sum(_replayed_after(run, one) for one in rounds)
-        print(f"{name:38}{len(rounds):7}{after:27}{sum(one.finished for one in rounds):18}")
-    for name, count in run.leftovers.items():
-        print(f"left over {count} times after a round: {name}")
-
-
-def _replayed_after(run: Run, one: Round) -> int:
-    place = next(number for number, other in enumerate(run.rounds) if other is one)
-    return run.rounds[place + 1].replayed if place + 1 < len(run.rounds) else run.replayed_at_the_end
 
 
 def main() -> int:
@@ -369,24 +320,28 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round after so long")
     parser.add_argument("--bootstrap", help="use a running broker, such as Apache Kafka; it is not killed")
     parser.add_argument("--read", choices=("shared", "separate"), default="shared", help="default: shared")
-    parser.add_argument("--sink", choices=EXTRA, help="also write two tables of this kind")
-    parser.add_argument("--plant", action="store_true", help="plant a bug, which the checks must find")
+    parser.add_argument("--sink", choices=[*EXTRA, "all"], action="append", help="two tables of this kind; repeatable")
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster with two workers")
+    parser.add_argument("--plant", choices=PLANTS, default="", help="plant a bug, which the checks must find")
     parser.add_argument("--directory", type=Path, default=None, help="where the data goes; kept when something fails")
     args = parser.parse_args()
     if args.faults == "list":
-        print("\n".join(fault.name for fault in FAULTS))
+        print("\n".join(fault.name for fault in (ON_A_CLUSTER if args.cluster else FAULTS)))
         return 0
     if gone := pipeline_doom.unknown():
         print("\n".join(gone), file=sys.stderr)
         return 2
     seed = random.randrange(10**6) if args.seed is None else args.seed
+    given = args.sink or []
+    sinks = [kind for kind in EXTRA if kind in given or "all" in given]
     faults = choose(
         args.faults,
         args.rounds,
         seed,
         with_broker=args.bootstrap is None,
         shared=args.read == "shared",
-        sink=args.sink or "",
+        sinks=sinks,
+        cluster=args.cluster,
     )
     directory = args.directory or Path(tempfile.mkdtemp(prefix="ottla-pipelines-"))
     directory.mkdir(parents=True, exist_ok=True)
@@ -399,7 +354,8 @@ def main() -> int:
         say=lambda line: print(line, flush=True),
         read=args.read,
         plant=args.plant,
-        sink=args.sink,
+        sinks=sinks,
+        cluster=args.cluster,
     )
     try:
         run.go(faults, args.seconds)
@@ -407,7 +363,7 @@ def main() -> int:
         if not isinstance(problem, AssertionError):
             traceback.print_exc()
         run.problems.append(str(problem))
-    tell(run)
+    tell(run.rounds, run.replayed_at_the_end, run.leftovers, sinks)
     if run.problems:
         print("\n".join(run.problems), f"\nFAILED (seed {seed}, data kept in {directory})", sep="\n")
         return 1

@@ -62,8 +62,28 @@ def test_databases_have_every_input_once_under_kill_9(kind: str) -> None:
     assert "each is there exactly once, and the audit says so" in run.stdout
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("where", [[], ["--cluster"]], ids=["local", "cluster"])
+def test_tables_of_all_kinds_under_kill_9(where: list[str]) -> None:
+    """A task, the driver and the server of the database are killed, each inside the steps of another kind."""
+    faults = "iceberg file written,postgres moved,duckdb committed,delta before commit,sqlite rows staged,database"
+    run = crash(faults, "--sink", "all", *where)
+    assert run.returncode == 0, run.stdout
+    assert "each is there exactly once, and the audit says so" in run.stdout
+
+
 def test_a_sink_that_forgets_its_batches_is_found() -> None:
     """A planted bug: after a kill, the repeated batch is written a second time."""
-    run = crash("sink committed,machine", "--plant")
+    run = crash("sink committed,machine", "--plant", "topic")
     assert run.returncode == 1
+    assert "is there 2 times" in run.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", [[], ["--cluster"]], ids=["local", "cluster"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "sqlite", "duckdb"])
+def test_a_table_that_forgets_its_batches_is_found(kind: str, where: list[str]) -> None:
+    run = crash(f"{kind} committed,{kind} committed,machine", "--sink", kind, "--plant", kind, *where)
+    assert run.returncode == 1
+    assert f"all_{kind}: " in run.stdout
     assert "is there 2 times" in run.stdout

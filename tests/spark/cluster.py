@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -31,11 +32,13 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 class Cluster:
     """One master, and workers with one core each."""
 
-    def __init__(self, workers: int = 2) -> None:
+    def __init__(self, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` is for all processes, also executors."""
         self._workers = workers
+        self._environment = dict(environment or {})
         self._port, self._page = free_port(), free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def master(self) -> str:
@@ -45,26 +48,40 @@ class Cluster:
         try:
             self._start("master", "master.Master", "--port", str(self._port), "--webui-port", str(self._page))
             self._wait(workers=0)
-            for number in range(self._workers):
-                sizes = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
-                place = str(self._directory / f"work-{number}")
-                self._start(f"worker-{number}", "worker.Worker", *sizes, "--work-dir", place, self.master)
-            self._wait(workers=self._workers)
+            self._start_workers()
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._processes):  # a worker stops its executors
+        for process in reversed(self._processes.values()):  # a worker stops its executors
             process.send_signal(signal.SIGTERM)
-        for process in self._processes:
+        for process in self._processes.values():
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def worker_sessions(self) -> list[int]:
+        """The session of each worker. Its executors and their Python processes belong to it."""
+        return [process.pid for name, process in self._processes.items() if name != "master"]
+
+    def revive(self) -> None:
+        """Start workers again that were killed."""
+        self._processes = {name: one for name, one in self._processes.items() if one.poll() is None}
+        self._start_workers()
+
+    def _start_workers(self) -> None:
+        for number in range(self._workers):
+            name, place = f"worker-{number}", str(self._directory / f"work-{number}")
+            if name not in self._processes:
+                sizes = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
+                self._start(name, "worker.Worker", *sizes, "--work-dir", place, self.master)
+        self._wait(workers=self._workers)
 
     def _start(self, name: str, role: str, *arguments: str) -> None:
         import pyspark
@@ -74,8 +91,8 @@ class Cluster:
         home = Path(pyspark.__file__).parent
         setpriv = shutil.which("setpriv")
         dies_with_us = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
-        with (self._directory / f"{name}.log").open("wb") as output:
-            process = subprocess.Popen(
+        with (self._directory / f"{name}.log").open("ab") as output:
+            self._processes[name] = subprocess.Popen(
                 [
                     *dies_with_us,
                     home / "bin" / "spark-class",
@@ -87,6 +104,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
                 env={
                     **os.environ,
                     "SPARK_HOME": str(home),
@@ -94,15 +112,16 @@ class Cluster:
                     "SPARK_LOCAL_IP": HOST,
                     "SPARK_DAEMON_MEMORY": MEMORY,
                     "SPARK_DAEMON_JAVA_OPTS": QUICK,
+                    "SPARK_LOCAL_DIRS": str(self._directory / f"{name}-local"),
+                    **self._environment,
                 },
             )
-        self._processes.append(process)
 
     def _wait(self, *, workers: int) -> None:
         """Wait until the master has this many workers."""
         deadline = time.monotonic() + START_SECONDS
         while self.alive_workers() < workers:
-            for process in self._processes:
+            for process in self._processes.values():
                 if process.poll() is not None:
                     raise RuntimeError(f"a process of the cluster ended with {process.returncode}\n{self._logs()}")
             if time.monotonic() > deadline:
