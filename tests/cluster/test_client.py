@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.cluster.zookeeper import LocalZooKeeper
-from ottla.zookeeper.client import CannotConnect, ZooKeeper
+from ottla.zookeeper.client import CannotConnect, Observer, Watch, ZooKeeper
 from ottla.zookeeper.layout import VERSION, IncompatibleZooKeeper, cluster_id, prepare
 from ottla.zookeeper.values import (
     BadVersion,
@@ -147,3 +147,21 @@ async def test_nodes_of_another_program_are_refused(zookeeper_server: LocalZooKe
         await prepare(zookeeper)
     assert await zookeeper.find(VERSION) is None
     await zookeeper.stop()
+
+
+async def test_what_observes_goes_on_after_an_error(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[bytes] = []
+
+    async def refresh(watch: Watch) -> None:
+        seen.append((await zookeeper.get("/observed", watch)).data)
+        if len(seen) == 1:
+            raise ValueError("planted")
+
+    async with connect() as zookeeper:
+        await zookeeper.multi(Create("/observed", b"1"))
+        observer = Observer(zookeeper, "the observer", refresh)
+        await until(lambda: len(seen) > 1)
+        await zookeeper.multi(Set("/observed", b"2"))
+        await until(lambda: seen[-1] == b"2")
+        await observer.stop()
+    assert "the observer failed and is tried again" in caplog.text

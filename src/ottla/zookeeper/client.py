@@ -352,9 +352,10 @@ class Observer:
             except ZooKeeperError as error:
                 log.error("%s failed and is tried again: %s", self._name, error)
                 loop.call_later(_RESTART_SECONDS, self._watch.wake)
-            except Exception as error:
-                loop.call_exception_handler({"message": f"{self._name} failed", "exception": error})
-                return
+            except Exception:
+                # A broker that stopped here would look alive and know nothing of later changes.
+                log.exception("%s failed and is tried again", self._name)
+                loop.call_later(_RESTART_SECONDS, self._watch.wake)
 
     async def stop(self) -> None:
         self._task.cancel()
