@@ -22,4 +22,8 @@ def filter_of(asked: Struct) -> AclFilter:
 
 def no_authorizer() -> errors.SecurityDisabled:
     """Return the error of a broker without ACLs. Kafka's tools expect exactly this one."""
-    return errors.SecurityDisabled("No Authorizer is configured on the broker: set authorizer.class.name.")
+    return errors.SecurityDisabled(
+        "No Authorizer is configured on the broker: set "
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer in its config, and name the "
+        "users that may do everything in super.users (User:admin)."
+    )
