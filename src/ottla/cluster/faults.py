@@ -11,10 +11,12 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from ottla.broker.faults.face import Faults, Target
 from ottla.clients.admin.blocking import Admin
-from ottla.errors import OttlaError
+from ottla.clients.admin.values import TopicDescription
+from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.types import TopicPartition
 
 _SECONDS = 30.0
+_KNOWN_SECONDS = 3.0
 _POLL_SECONDS = 0.02
 
 
@@ -72,8 +74,20 @@ class ClusterFaults(Faults):
         return target
 
 
+def _known(admin: Admin, topic: str) -> TopicDescription:
+    """Describe a topic. One that was just created may be unknown to some brokers for a moment."""
+    deadline = time.monotonic() + _KNOWN_SECONDS
+    while True:
+        try:
+            return admin.describe_topics(topic)[topic]
+        except UnknownTopicOrPartition:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
+
+
 def _state(admin: Admin, key: TopicPartition) -> tuple[list[int], int | None, set[int]]:
-    found = {one.partition: one for one in admin.describe_topics(key.topic)[key.topic].partitions}
+    found = {one.partition: one for one in _known(admin, key.topic).partitions}
     if key.partition not in found:
         raise OttlaError(f"topic {key.topic} has no partition {key.partition}: it has 0 to {len(found) - 1}")
     one = found[key.partition]
