@@ -91,6 +91,15 @@ def test_nothing_that_users_write_is_markup(open_page: OpenPage, broker: Broker)
     assert page.locator("main img, main script").count() == 0
 
 
+def test_small_screens(open_page: OpenPage, broker: Broker) -> None:
+    with Admin(broker.client_config()) as admin:
+        admin.create_topics([NewTopic("a-topic-with-a-rather-long-name.of-a-large-company", 30)])
+    page = open_page("/topics", width=390, height=800)
+    for path in ("/topics", "/topics/a-topic-with-a-rather-long-name.of-a-large-company", "/create-topic"):
+        page.goto(broker.console_url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_pictures_of_topics(open_page: OpenPage, broker: Broker, screenshot: Screenshot, theme: str) -> None:
     with Admin(broker.client_config()) as admin:

@@ -34,6 +34,7 @@ from starlette.routing import Route
 from ottla.console.render import NOTE_COOKIE, render
 from ottla.console.security import CSRF_FIELD
 from ottla.console.state import access_of, console_of
+from ottla.console.views.commands import command_line
 from ottla.errors import OttlaError
 
 Values: TypeAlias = Mapping[str, str]
@@ -143,6 +144,5 @@ def shown_command(
 
     An option of the connection comes last, so that the important part is in front.
     """
-    connection = () if own_cluster else console_of(request).settings.arguments
-    text = shlex.join(["ottla", *command, *connection])
+    text = command_line(command, () if own_cluster else console_of(request).settings.arguments)
     return text if standard_input is None else f"printf '%s\\n' {shlex.quote(standard_input)} | {text}"

@@ -59,6 +59,8 @@ class Snapshot:
     """Records per second by partition, from the growth of the logs; None until the ends were read twice."""
     rows: Mapping[Key, Row] | None = None
     """What each group has not read, by group and partition."""
+    watched_since: Millis = 0
+    """When the offsets of groups were read for the first time."""
     groups_failed: int = 0
     """Groups whose offsets could not be read."""
     problem: str | None = field(default=None)
@@ -206,7 +208,8 @@ class Collector:
     async def _read_lags(self, metadata: Metadata) -> None:
         seen = await self._poller.poll(metadata)
         self._watch.observe(seen, self._poller.lags)
-        self._set(rows=self._watch.rows, groups_failed=self._poller.problems)
+        since = self.snapshot.watched_since or seen.now
+        self._set(rows=self._watch.rows, groups_failed=self._poller.problems, watched_since=since)
 
     async def _read_controller(self) -> None:
         controller = None

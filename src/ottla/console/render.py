@@ -9,7 +9,6 @@ way on all pages.
 from __future__ import annotations
 
 import re
-import shlex
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
@@ -24,6 +23,7 @@ from starlette.responses import HTMLResponse
 from ottla import __version__
 from ottla.console.collector import Collector
 from ottla.console.state import access_of, console_of
+from ottla.console.views.commands import about, command_line, consumer_program
 from ottla.console.views.names import name_of, segment
 from ottla.console.views.paging import whole
 from ottla.console.views.pieces import visible
@@ -54,7 +54,7 @@ def fragment(template: str, **values: Any) -> str:
 
 def message_page(request: Request, title: str, text: str, status: int) -> HTMLResponse:
     """A page with a title and one sentence: what is wrong and what to do."""
-    return render(request, "message.html", status, title=title, text=text)
+    return render(request, "message.html", status, title=title, text=text, still=True)
 
 
 def _shared(request: Request) -> dict[str, Any]:
@@ -66,14 +66,27 @@ def _shared(request: Request) -> dict[str, Any]:
         "collector": _collector(request),
         "nav": request.app.state.nav,
         "path": path_in(request),
+        "section": _section(path_in(request)),
         "here": address_in(request),
         "theme": theme if theme in THEMES else "auto",
         "csrf": request.state.csrf,
         "user": request.state.user,
         "session": request.state.session,
         "version": __version__,
-        "cli": lambda *arguments: shlex.join(["ottla", *arguments, *settings.arguments]),
+        "cli": lambda command, *names: command_line(about(command.split(), *names), settings.arguments),
     }
+
+
+def _section(path: str) -> str:
+    """The address of the page in the navigation to which a page belongs.
+
+    >>> _section("/topics/orders"), _section("/topics/orders/records/0/7"), _section("/create-topic"), _section("/")
+    ('/topics', '/records', '/topics', '/')
+    """
+    _, first, *rest = path.split("/")
+    if first == "topics" and len(rest) > 1 and rest[1] in ("records", "produce"):
+        return "/records"
+    return "/topics" if first == "create-topic" else f"/{first}"
 
 
 def path_in(request: Request) -> str:
@@ -277,7 +290,9 @@ def _environment() -> Environment:
         part=part,
         chart=chart,
     )
-    environment.globals.update(unknown=unknown, pending=pending, with_query=with_query, plural=plural)
+    environment.globals.update(
+        unknown=unknown, pending=pending, with_query=with_query, plural=plural, consumer_program=consumer_program
+    )
     return environment
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.leaders import list_offsets
@@ -15,11 +16,20 @@ AT_ONCE = 8
 TIMEOUT_MS: Millis = 5_000
 
 
+class FirstRecord(NamedTuple):
+    """The first record at or after a time."""
+
+    offset: int
+    """-1 if there is none."""
+    written: Millis
+    """Its timestamp; -1 if it is unknown."""
+
+
 async def offsets_at(
     cluster: Cluster, partitions: Sequence[TopicPartition], times: Sequence[Millis]
-) -> dict[TopicPartition, dict[Millis, int]]:
-    """The first offset at or after each time, by partition; -1 if nothing is later. What fails is left out."""
-    found: dict[TopicPartition, dict[Millis, int]] = {key: {} for key in partitions}
+) -> dict[TopicPartition, dict[Millis, FirstRecord]]:
+    """The first record at or after each time, by partition. What fails is left out."""
+    found: dict[TopicPartition, dict[Millis, FirstRecord]] = {key: {} for key in partitions}
     waiting = list(dict.fromkeys(times))
 
     async def work() -> None:
@@ -30,7 +40,7 @@ async def offsets_at(
             )
             for key, answer in answers.items():
                 if not isinstance(answer, KafkaError):
-                    found[key][at] = answer.offset
+                    found[key][at] = FirstRecord(answer.offset, answer.timestamp)
 
     if partitions:
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))

@@ -8,7 +8,7 @@ from ottla.clients.admin.groups import CLASSIC, GroupDescription, GroupMember, L
 from ottla.clients.admin.offsets_topic import GroupHistory
 from ottla.clients.cluster.metadata import Node
 from ottla.console.views.groups import group_rows, member_rows
-from ottla.console.views.lag import LagHistory, lag_charts, lag_over_time, merged
+from ottla.console.views.lag import LagHistory, LogTimes, lag_charts, lag_over_time, log_times
 from ottla.console.views.rebalances import (
     cause_of,
     chart_start,
@@ -20,6 +20,7 @@ from ottla.console.views.rebalances import (
 )
 from ottla.coordinator import history as h
 from ottla.coordinator import records as r
+from ottla.groups.log_ends import FirstRecord
 from ottla.groups.offsets import OffsetRow
 from ottla.monitoring.derived import Derived
 from ottla.monitoring.watch import Row
@@ -115,25 +116,42 @@ def test_what_apache_kafka_records_is_marked_as_derived() -> None:
     )
 
 
+def log(*ends: tuple[int, int]) -> LogTimes:
+    """A log that had these ends at these times."""
+    return LogTimes(ends, [(end, at) for at, end in ends])
+
+
 def test_lag_is_what_was_written_and_not_committed_at_a_time() -> None:
-    ends = [(0, 0), (10_000, 100), (20_000, 200), (30_000, 200)]
     commits = [(5_000, 50), (20_000, 150), (30_000, 200)]
+    ends = log((0, 0), (10_000, 100), (20_000, 200), (30_000, 200))
     found = lag_over_time([0, 10_000, 20_000, 30_000], commits, ends)
     assert [one.records for one in found] == [None, 50, 50, 0]
     assert [one.seconds for one in found] == [None, 5.0, 5.0, 0.0], "the record at 150 was written at 15 s"
 
 
 def test_lag_before_the_first_sample_is_unknown_in_seconds() -> None:
-    found = lag_over_time([50_000], [(1_000, 3)], [(40_000, 100), (50_000, 200)])
+    found = lag_over_time([50_000], [(1_000, 3)], log((40_000, 100), (50_000, 200)))
     assert (found[0].records, found[0].seconds) == (197, None)
 
 
+def test_a_burst_between_two_samples_is_as_old_as_its_first_record() -> None:
+    """The first of 267 records was written 8 s before the second sample."""
+    answers = {0: FirstRecord(0, 52_000), 60_000: FirstRecord(-1, -1), 120_000: FirstRecord(-1, -1)}
+    known = log_times([0, 60_000, 120_000], answers, end=267)
+    found = lag_over_time([60_000, 120_000], [(55_000, 0)], known)
+    assert [(one.records, one.seconds) for one in found] == [(267, 8.0), (267, 68.0)]
+    (later,) = lag_over_time([120_000], [(55_000, 200)], known)
+    assert later.seconds is not None
+    assert 60 <= later.seconds <= 68
+
+
 def test_a_log_only_grows_also_if_timestamps_go_back() -> None:
-    assert merged([1, 2, 3, 4], {1: 5, 2: 3, 4: -1}, end=9) == [(1, 5), (2, 5), (4, 9)]
+    answers = {1: FirstRecord(5, 7), 2: FirstRecord(3, 2), 4: FirstRecord(-1, -1)}
+    assert log_times([1, 2, 3, 4], answers, end=9).ends == [(1, 5), (2, 5), (4, 9)]
 
 
 def test_lag_charts_name_the_worst_partitions() -> None:
-    ends = [(NOW, 0), (NOW + 10_000, 100)]
+    ends = log((NOW, 0), (NOW + 10_000, 100))
     keys = [TopicPartition("orders", number) for number in range(20)]
     lags = {key: lag_over_time([NOW, NOW + 10_000], [(NOW, 0), (NOW + 9_000, 5 * key.partition)], ends) for key in keys}
     history = LagHistory(lags)

@@ -58,6 +58,19 @@ def test_the_group_that_is_furthest_behind_comes_first() -> None:
     assert (lost.group, lost.lost) == ("lost", 3)
 
 
+def test_a_group_reads_only_if_it_was_seen_to() -> None:
+    def waiting(since: int | None) -> Row:
+        return Row(0, 5, 1.0, None, 0, 0, since)
+
+    rows = {("new", KEYS[0]): waiting(1_000), ("reads", KEYS[0]): waiting(6_000), ("stopped", KEYS[0]): waiting(1_000)}
+    found = {one.group: one for one in lagging_groups(rows, now=9_000, since=1_000, empty=["stopped"])}
+    assert [(name, one.reads, one.is_empty) for name, one in sorted(found.items())] == [
+        ("new", False, False),
+        ("reads", True, False),
+        ("stopped", False, True),
+    ]
+
+
 def test_nothing_is_shown_as_zero_that_is_not_known() -> None:
     (row,) = topic_rows(Snapshot(METADATA))
     assert (row.rate, row.size, row.offline, row.under_replicated) == (None, None, 1, 1)

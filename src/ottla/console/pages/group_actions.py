@@ -13,6 +13,7 @@ from ottla.clients.admin.groups import CLASSIC, GroupDescription, MemberToRemove
 from ottla.console.actions import Field, Form, Plan, Values, action
 from ottla.console.render import part
 from ottla.console.state import Access, access_of
+from ottla.console.views.commands import about, option
 from ottla.errors import NonEmptyGroup, OttlaError
 from ottla.groups.lookup import active_group, committed_by, existing_groups
 from ottla.groups.resets import SCENARIOS, Planned, plan, situation_of
@@ -150,10 +151,10 @@ def _reset_plan(
     ]
     if len(planned) > SHOWN:
         effects.append(f"The table has the first {SHOWN} of {len(planned):,} partitions.")
-    which = ["--topic", topic] if topic else ["--all-topics"]
+    which = option("--topic", topic) if topic else ["--all-topics"]
     # An equals sign, because a shift may begin with a minus.
     how = f"{_OPTIONS[to]}={value}" if to not in ("earliest", "latest") else _OPTIONS[to]
-    command = ["groups", "reset-offsets", name, *which, how, "--execute"]
+    command = about(["groups", "reset-offsets"], name, *which, how, "--execute")
     link = group_url(name)
     return Plan(f"Reset offsets of {name}", effects, command, do, "Reset offsets", True, link, table=(headers, rows))
 
@@ -175,7 +176,7 @@ async def delete(request: Request, values: Values) -> Plan | Form:
     effects = [f"The group and its offsets of {plural(len(committed), 'partition')} are deleted."]
     if group.members:
         effects.append(f"It cannot be done now: {active_group(group, 'cannot be deleted')}")
-    command = ["groups", "delete", name]
+    command = about(["groups", "delete"], name)
     return Plan(f"Delete group {name}", effects, command, do, "Delete group", True, group_url(name), "/groups")
 
 
@@ -204,7 +205,7 @@ async def remove(request: Request, values: Values) -> Plan | Form:
         f"{who} loses its {plural(len(chosen.assignment), 'partition')}, and the group rebalances.",
         "A consumer that still runs joins again at once. To keep it out, stop it.",
     ]
-    command = ["groups", "remove-members", name, who]
+    command = ["groups", "remove-members", *(["--"] if "-" in (name[:1], who[:1]) else []), name, who]
     return Plan(f"Remove a member of {name}", effects, command, do, "Remove member", True, group_url(name))
 
 

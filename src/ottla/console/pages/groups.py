@@ -16,8 +16,9 @@ from ottla.console.pages.group_actions import group_url, lab_url
 from ottla.console.readers import Read
 from ottla.console.render import message_page, number_in, render, with_query
 from ottla.console.state import Access, access_of
+from ottla.console.views.commands import about, option
 from ottla.console.views.groups import PAGE, SORTS, group_rows, member_rows, pages_of, state_kind
-from ottla.console.views.lag import LagHistory, earlier_times, lag_charts, lag_over_time, merged, sample_times
+from ottla.console.views.lag import LagHistory, earlier_times, lag_charts, lag_over_time, log_times, sample_times
 from ottla.console.views.paging import whole
 from ottla.console.views.rebalances import (
     cause_of,
@@ -43,6 +44,7 @@ MOST_ANSWERS = 20_000
 """Partitions times samples: more would keep the brokers busy for a chart."""
 ROWS_FOR, CHARTS_FOR = 4.0, 30.0
 """Seconds for which all browsers get the same offsets and the same charts of lag."""
+SHORTEST_CHART: Millis = 10_000
 SHOWN_PARTITIONS = 200
 SHOWN_REBALANCES = 50
 
@@ -144,7 +146,7 @@ async def show_group(request: Request) -> Response:
         ),
         is_complete=seen.read.is_complete,
         replay=lab_url(name, seen.period),
-        explain=shown_command(request, ["groups", "explain", name]),
+        explain=shown_command(request, about(["groups", "explain"], name)),
     )
 
 
@@ -155,12 +157,16 @@ async def _lag_charts(access: Access, seen: Seen, offsets: list[OffsetRow]) -> t
     count = min(SAMPLES, MOST_ANSWERS // max(len(ends), 1))
     if not ends or count < FEWEST_SAMPLES:
         return None
-    first, last = seen.now - seen.length, seen.now
+    last = seen.now
+    # A young group has no lag before its first commit.
+    known = min((at for key in ends for at, _ in commits[key][:1]), default=last)
+    first = min(max(last - seen.length, known), last - SHORTEST_CHART)
     times = sample_times(first, last, count)
     asked = [*earlier_times(first, last), *times]
     answers = await offsets_at(access.admin.cluster, sorted(ends), asked)
     partitions = {
-        key: lag_over_time(times, commits[key], merged(asked, answers[key], end)) for key, end in sorted(ends.items())
+        key: lag_over_time(times, commits[key], log_times(asked, answers[key], end))
+        for key, end in sorted(ends.items())
     }
     history = LagHistory(partitions)
     return lag_charts(seen.group.group_id, history) if history.is_known else None
@@ -194,7 +200,7 @@ async def show_rebalance(request: Request) -> Response:
         back=with_query(group_url(name), period=seen.period),
         period=seen.period,
         replay=lab_url(name, seen.period),
-        explain=shown_command(request, ["groups", "explain", name]),
+        explain=shown_command(request, about(["groups", "explain"], name)),
     )
 
 
@@ -215,10 +221,9 @@ async def show_plan(request: Request) -> Response:
         planned = await plan_for(access.admin, group, assignor, add=more, remove=remove, partitions=wanted)
     except OttlaError as error:
         problem = str(error)
-    command = ["groups", "plan", group.group_id, "--assignor", assignor]
-    command += ["--add", add] if add != "0" else []
-    command += [word for one in remove for word in ("--remove", one)]
-    command += [word for topic, count in wanted.items() for word in ("--partitions", f"{topic}={count}")]
+    options = [*option("--assignor", assignor), *(option("--add", add) if add != "0" else [])]
+    options += [word for one in remove for word in option("--remove", one)]
+    options += [word for topic, count in wanted.items() for word in option("--partitions", f"{topic}={count}")]
     return render(
         request,
         "group_plan.html",
@@ -234,7 +239,7 @@ async def show_plan(request: Request) -> Response:
         problem=problem,
         short=names_of(group, GroupHistory((), None, 0)),
         partitions=format_partitions,
-        command=shown_command(request, command),
+        command=shown_command(request, about(["groups", "plan"], group.group_id, *options)),
     )
 
 

@@ -12,7 +12,8 @@ from ottla.console.actions import shown_command
 from ottla.console.experiments import Experiment
 from ottla.console.render import render
 from ottla.console.state import access_of, console_of
-from ottla.console.views.lab import MOST_MEMBERS, Choice, blocks, choice_of, scenarios
+from ottla.console.views.commands import option
+from ottla.console.views.lab import ABOUT_DESIGNS, MOST_MEMBERS, Choice, blocks, choice_of, scenarios
 from ottla.errors import ConfigError, OttlaError
 from ottla.lab.chart import unread_chart
 from ottla.lab.history import Replay
@@ -43,7 +44,7 @@ async def show(request: Request) -> Response:
 
 async def _show_replay(request: Request, group: str, since: str) -> Response:
     """Replay the rebalances of a group. A new rebalance makes another experiment."""
-    command = ["lab", "--group", group, *(["--since", since] if since else [])]
+    command = ["lab", *option("--group", group), *(option("--since", since) if since else [])]
     try:
         length = parse_duration(since) if since else None
         admin = access_of(request).admin
@@ -82,6 +83,7 @@ def _page(
         status,
         scenarios=scenarios(),
         designs=DESIGNS,
+        about=ABOUT_DESIGNS,
         chosen=chosen,
         chosen_designs=chosen.designs if chosen is not None else DESIGNS,
         most=MOST_MEMBERS,
@@ -93,7 +95,7 @@ def _page(
         blocks=blocks(results, with_polls=replay is not None and bool(replay.longest_poll)) if results else [],
         chart=chart,
         advice=told,
-        command=shown_command(request, command) if command is not None else None,
+        command=None if command is None else shown_command(request, command, own_cluster=group is None),
         problem=problem or (experiment.problem if experiment is not None else None),
     )
 

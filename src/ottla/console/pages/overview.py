@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ottla.charts import Line, line_chart
+from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.console.collector import Collector
 from ottla.console.render import render
 from ottla.console.state import access_of, console_of
@@ -20,15 +22,19 @@ if TYPE_CHECKING:
     from ottla.console.views.pipelines import Shown
 
 LARGEST_LAGS = 20
-PIPELINES_FOR = 5.0
-"""Seconds for which the files of pipelines are not read again."""
+GROUPS_FOR, PIPELINES_FOR = 5.0, 5.0
+"""Seconds for which the states of groups, and the files of pipelines, are not read again."""
+EMPTY = "Empty"
 
 
 async def show(request: Request) -> Response:
     access = access_of(request)
     snapshot = await access.collector.current()
     metadata, rates, rows = snapshot.metadata, snapshot.rates, snapshot.rows
-    lagging = None if rows is None else lagging_groups(rows, now=access.now())
+    lagging = None
+    if rows is not None:
+        empty = await access.shared.get("groups without members", GROUPS_FOR, partial(_empty_groups, access.admin))
+        lagging = lagging_groups(rows, now=access.now(), since=snapshot.watched_since, empty=empty)
     return render(
         request,
         "overview.html",
@@ -43,6 +49,10 @@ async def show(request: Request) -> Response:
         shown=LARGEST_LAGS,
         pipelines=await _pipelines(request),
     )
+
+
+async def _empty_groups(admin: AsyncAdmin) -> set[str]:
+    return {one.group_id for one in await admin.list_groups() if one.state == EMPTY}
 
 
 async def _pipelines(request: Request) -> list[tuple[PipelineFile, Shown]] | None:

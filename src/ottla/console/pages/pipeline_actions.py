@@ -11,6 +11,7 @@ from ottla.console.actions import Field, Form, Plan, Values, shown_command
 from ottla.console.pipelines import PipelineFile
 from ottla.console.render import part, plural
 from ottla.console.state import access_of, console_of
+from ottla.console.views.commands import option
 from ottla.console.views.paging import whole
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.spark.pipelines.declaration import Pipeline
@@ -38,7 +39,7 @@ def commands(request: Request, file: PipelineFile) -> dict[str, str]:
     """The commands that a page shows."""
     return {
         name: shown_command(request, ["pipeline", name, str(file.path), *more], own_cluster=not file.is_of_console)
-        for name, more in (("run", ()), ("status", ()), ("audit", ()), ("replay", ("--dry-run",)))
+        for name, more in (("run", ()), ("check", ()), ("status", ()), ("audit", ()), ("replay", ("--dry-run",)))
     }
 
 
@@ -72,8 +73,8 @@ async def replay(request: Request, values: Values) -> Plan | Form:
     except OttlaError as problem:
         return _form(values, back, str(problem))
     options = [
-        *(_option("--error", error) if error else []),
-        *(_option("--from-topic", topic) if topic else []),
+        *(option("--error", error) if error else []),
+        *(option("--from-topic", topic) if topic else []),
         *(["--limit", limit] if limit else []),
         *(["--max-replays", most] if replays != MAX_REPLAYS else []),
     ]
@@ -93,11 +94,6 @@ async def replay(request: Request, values: Values) -> Plan | Form:
         table=(["To topic", "Dead letters"], rows) if rows else None,
         own_cluster=not file.is_of_console,
     )
-
-
-def _option(name: str, value: str) -> list[str]:
-    """An option with a value, which may begin with a minus."""
-    return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
 
 def _planned(pipeline: Pipeline, choice: Choice, limit: int | None) -> list[ReplayPlan]:

@@ -65,7 +65,9 @@ async def show(request: Request) -> Response:
     file = await file_of(request)
     pipeline = file.pipeline
     if pipeline is None:
-        return render(request, "pipeline_problems.html", file=file)
+        return render(
+            request, "pipeline_problems.html", file=file, check=pipeline_actions.commands(request, file)["check"]
+        )
     found = await _facts(request, file)
     assert found is not None
     facts, is_complete = found

@@ -11,6 +11,7 @@ from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.console.actions import Field, Form, Plan, Values, action
 from ottla.console.render import part, plural, with_query
 from ottla.console.state import access_of
+from ottla.console.views.commands import about
 from ottla.console.views.paging import whole
 from ottla.console.views.records import LONGEST_COMMAND, Row, produce_line
 from ottla.records import Headers
@@ -48,7 +49,7 @@ async def produce(request: Request, values: Values) -> Plan | Form:
     return Plan(
         f"Produce a record to {topic}",
         effects,
-        ["produce", topic, "--json", *place],
+        about(["produce"], topic, "--json", *place),
         do,
         button="Produce",
         back=back,

@@ -13,6 +13,7 @@ from ottla.console.actions import Field, Form, Plan, Values, action
 from ottla.console.collector import Key
 from ottla.console.render import part, plural
 from ottla.console.state import access_of
+from ottla.console.views.commands import about, option
 from ottla.console.views.paging import whole
 from ottla.console.views.topics import config_rows, setting_lines
 from ottla.errors import KafkaError
@@ -65,14 +66,14 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _create_command(topic: NewTopic, configs: Mapping[str, str]) -> list[str]:
-    command = ["topics", "create", topic.name]
+    command: list[str] = []
     if topic.num_partitions != BROKER_DEFAULT:
         command += ["--partitions", str(topic.num_partitions)]
     if topic.replication_factor != BROKER_DEFAULT:
         command += ["--replication-factor", str(topic.replication_factor)]
     for name, value in configs.items():
-        command += ["--config", f"{name}={value}"]
-    return command
+        command += option("--config", f"{name}={value}")
+    return about(["topics", "create"], topic.name, *command)
 
 
 def _new_topic(values: Values) -> NewTopic:
@@ -140,7 +141,7 @@ async def change_config(request: Request, values: Values) -> Plan | Form:
     return Plan(
         f"Change {name} of {topic}",
         [f"{name} {effect}. It is {known[name].value} now.", *filter(None, [known[name].documentation])],
-        ["topics", "alter", topic, *(["--delete-config", name] if reset else ["--config", f"{name}={value}"])],
+        about(["topics", "alter"], topic, *(["--delete-config", name] if reset else ["--config", f"{name}={value}"])),
         do,
         button="Reset" if reset else "Change",
         back=back,
@@ -195,7 +196,7 @@ async def add_partitions(request: Request, values: Values) -> Plan | Form:
             "New records of a key may go to another partition than its old ones.",
             "Groups that read the topic rebalance.",
         ],
-        ["topics", "alter", name, "--partitions", str(total)],
+        about(["topics", "alter"], name, "--partitions", str(total)),
         do,
         button="Add",
         back=back,
@@ -224,7 +225,7 @@ async def delete(request: Request, values: Values) -> Plan | Form:
     return Plan(
         f"Delete topic {name}",
         effects,
-        ["topics", "delete", name],
+        about(["topics", "delete"], name),
         do,
         button="Delete",
         danger=True,

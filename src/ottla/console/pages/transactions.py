@@ -28,6 +28,7 @@ from ottla.clients.cluster.metadata import NO_LEADER
 from ottla.console.actions import Field, Form, Plan, Values, action
 from ottla.console.render import render
 from ottla.console.state import access_of
+from ottla.console.views.commands import option
 from ottla.console.views.paging import whole
 from ottla.console.views.transactions import OPEN_STATES, Blocked, blocked_partitions, chosen
 from ottla.errors import KafkaError, OttlaError, UnsupportedVersion
@@ -165,7 +166,7 @@ async def abort(request: Request, values: Values) -> Plan | Form:
         effects.append(
             "Its coordinator knows it and will end it. If the producer commits it, its records here are lost."
         )
-    place = ["--topic", topic, "--partition", number, "--start-offset", start]
+    place = [*option("--topic", topic), "--partition", number, "--start-offset", start]
     return Plan(
         f"Abort the transaction at offset {start} of {key}",
         effects,

@@ -25,6 +25,16 @@ ABOUT = {
 }
 
 
+ABOUT_DESIGNS = {
+    "watchers": "Every consumer watches the others in ZooKeeper, and claims its share alone: Kafka up to 0.8.",
+    "server": "A coordinator watches ZooKeeper. It stops all members, assigns, and lets them go on: a draft for 0.9.",
+    "classic-eager": "Members join, and a leader among them assigns. All give up everything first.",
+    "classic-cooperative": "The same, but only partitions that move are given up.",
+    "classic-static": "Eager, with members that keep their places while they restart (group.instance.id).",
+    "consumer": "KIP-848: the coordinator assigns, and members reconcile with their heartbeats.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What was chosen in the form."""

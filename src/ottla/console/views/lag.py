@@ -1,16 +1,19 @@
 """Lag over time, computed afterwards: what a group had committed, and how long the logs were then.
 
 The commits are in `__consumer_offsets`, with their times. How long a log was at a time is what ListOffsets answers for
-this time. So the chart does not need anybody to have watched, and works with any Kafka.
+this time, with the timestamp of the record that came next. So the chart does not need anybody to have watched, and
+works with any Kafka.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.charts import Line, line_chart
+from ottla.groups.log_ends import FirstRecord
 from ottla.types import Millis, TopicPartition
 
 Points = Sequence[tuple[Millis, int]]
@@ -43,9 +46,10 @@ def earlier_times(first: Millis, last: Millis) -> list[Millis]:
     return sorted(max(round(first - length * factor), 0) for factor in (1 / 60, 1 / 20, 1 / 6, 1 / 2, 1, 4, 24, 168))
 
 
-def lag_over_time(times: Sequence[Millis], commits: Points, ends: Points) -> list[Lag]:
-    """The lag of a partition at each time; `ends` may begin earlier than `times`."""
+def lag_over_time(times: Sequence[Millis], commits: Points, log: LogTimes) -> list[Lag]:
+    """The lag of a partition at each time; what is known of the log may begin earlier than `times`."""
     committed_at = [at for at, _ in commits]
+    ends = log.ends
     ends_at = [at for at, _ in ends]
     found = []
     for at in times:
@@ -56,18 +60,19 @@ def lag_over_time(times: Sequence[Millis], commits: Points, ends: Points) -> lis
             continue
         position = commits[place - 1][1]
         lag = max(end - position, 0)
-        found.append(Lag(at, lag, _seconds(at, position, ends) if lag else 0.0))
+        found.append(Lag(at, lag, _seconds(at, position, log) if lag else 0.0))
     return found
 
 
-def _seconds(at: Millis, position: int, ends: Points) -> float | None:
-    """The age of the record at a position: when the log became longer than that, between two samples."""
-    place = bisect_right([end for _, end in ends], position)
-    if place == 0 or place == len(ends):
-        return None  # Older than all samples.
-    (before, low), (after, high) = ends[place - 1], ends[place]
-    written = before + (after - before) * (position - low) / (high - low)
-    return max(at - written, 0) / 1000
+def _seconds(at: Millis, position: int, log: LogTimes) -> float | None:
+    """The age of the record at a position: from the nearest records whose times are known."""
+    place = bisect_right(log.written, (position, math.inf))
+    if place == 0:
+        return None  # Older than all that is known.
+    low, before = log.written[place - 1]
+    high, after = log.written[place] if place < len(log.written) else (low, before)
+    share = (position - low) / (high - low) if high > low else 0.0
+    return max(at - (before + max(after - before, 0) * share), 0) / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,8 @@ def lag_charts(group: str, history: LagHistory) -> tuple[str, str]:
             for key, some in history.partitions.items()
             if key in named
         ]
-        return [Line(label, total), *(each if len(history.partitions) > 1 else [])]
+        # The line of all comes last: it lies on top of others.
+        return [*(each if len(history.partitions) > 1 else []), Line(label, total)]
 
     records = line_chart(
         title="Unread records",
@@ -130,17 +136,34 @@ def lag_charts(group: str, history: LagHistory) -> tuple[str, str]:
     return records, seconds
 
 
-def merged(times: Sequence[Millis], answers: Mapping[Millis, int], end: int) -> list[tuple[Millis, int]]:
-    """The length of a log over time, from what ListOffsets answered for these times; -1 means that nothing was later.
+@dataclass(frozen=True, slots=True)
+class LogTimes:
+    """What is known of a log over time."""
 
-    >>> merged([1, 2, 3], {1: 0, 2: 5, 3: -1}, end=9)
-    [(1, 0), (2, 5), (3, 9)]
+    ends: Points
+    """How long it was at a time."""
+    written: Sequence[tuple[int, Millis]]
+    """Offsets with times, in order: when the record was written, or before when those in front of it were."""
+
+
+def log_times(times: Sequence[Millis], answers: Mapping[Millis, FirstRecord], end: int) -> LogTimes:
+    """What the answers of ListOffsets for these times tell about a log that ends at `end` now.
+
+    >>> log_times([10, 20], {10: FirstRecord(0, 12), 20: FirstRecord(-1, -1)}, end=9)
+    LogTimes(ends=[(10, 0), (20, 9)], written=[(0, 10), (0, 12), (9, 20)])
     """
-    found, longest = [], 0
+    ends, longest = [], 0
+    written: set[tuple[int, Millis]] = set()
     for at in times:
         answer = answers.get(at)
-        if answer is not None:
-            # Timestamps need not increase with offsets, but the log only grows.
-            longest = max(longest, end if answer < 0 else answer)
-            found.append((at, longest))
-    return found
+        if answer is None:
+            continue
+        offset = end if answer.offset < 0 else answer.offset
+        # Timestamps need not increase with offsets, but the log only grows.
+        longest = max(longest, offset)
+        ends.append((at, longest))
+        # All records in front of this one are older than the time, and its own time is known.
+        written.add((offset, at))
+        if answer.offset >= 0 and answer.written >= 0:
+            written.add((offset, answer.written))
+    return LogTimes(ends, sorted(written))

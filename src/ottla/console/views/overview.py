@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ottla.clients.cluster.metadata import NO_LEADER, Metadata, Node
@@ -44,6 +44,10 @@ class GroupLag:
     """For how many seconds it has read nothing although there was something."""
     lost: int
     partitions: int
+    reads: bool
+    """Whether it has read something since somebody watches."""
+    is_empty: bool = False
+    """Whether it has no members, so that nobody reads."""
 
 
 def broker_rows(metadata: Metadata, controller: BrokerId | None) -> list[BrokerRow]:
@@ -86,17 +90,22 @@ def health(metadata: Metadata) -> Health:
     return Health(len(metadata.topics), count, tuple(sorted(offline)), tuple(sorted(under)))
 
 
-def lagging_groups(rows: Mapping[Key, Row], *, now: Millis) -> list[GroupLag]:
-    """The groups with unread records, those that are furthest behind first."""
+def lagging_groups(
+    rows: Mapping[Key, Row], *, now: Millis, since: Millis = 0, empty: Collection[str] = ()
+) -> list[GroupLag]:
+    """The groups with unread records, those that are furthest behind first.
+
+    Somebody watches `since` a time; `empty` are the groups without members.
+    """
     found: dict[str, list[Row]] = {}
     for (group, _), row in rows.items():
         if row.lag or row.lost:
             found.setdefault(group, []).append(row)
-    lags = [_group_lag(group, some, now=now) for group, some in found.items()]
+    lags = [_group_lag(group, some, now=now, since=since, is_empty=group in empty) for group, some in found.items()]
     return sorted(lags, key=lambda one: (-(one.seconds or 0.0), -one.records, one.group))
 
 
-def _group_lag(group: str, rows: list[Row], *, now: Millis) -> GroupLag:
+def _group_lag(group: str, rows: list[Row], *, now: Millis, since: Millis, is_empty: bool) -> GroupLag:
     known = [row.seconds for row in rows if row.seconds is not None]
     return GroupLag(
         group,
@@ -105,4 +114,6 @@ def _group_lag(group: str, rows: list[Row], *, now: Millis) -> GroupLag:
         max(row.stalled_seconds(now=now) for row in rows),
         sum(row.lost for row in rows),
         len(rows),
+        any(row.waits_since is None or row.waits_since > since for row in rows),
+        is_empty,
     )

@@ -13,6 +13,7 @@ from ottla.groups.diagnosis import Diagnosis, Happening, derived_happenings, dia
 from ottla.groups.timeline import Names
 from ottla.monitoring.derived import UNKNOWN_CAUSE, Derived
 from ottla.types import Millis, TopicPartition
+from ottla.wording import plural
 
 MOST_ROWS = 40
 """How many partitions a chart shows."""
@@ -219,7 +220,7 @@ def ownership_chart(
     more = f", the first {MOST_ROWS} of {len(found.rows)} partitions" if len(found.rows) > MOST_ROWS else ""
     return band_chart(
         title=f"Who read which partition of {what}",
-        subtitle=f"group {group}: {len(marks)} rebalances{more}. A mark opens its rebalance.",
+        subtitle=f"group {group}: {plural(len(marks), 'rebalance')}{more}. A mark opens its rebalance.",
         first=found.first,
         last=found.last,
         bands=bands,

@@ -11,6 +11,7 @@ from datetime import UTC
 from typing import NamedTuple
 
 from ottla.clients.jsonlines import format_record
+from ottla.console.views.commands import about, command_line
 from ottla.console.views.pieces import Piece, visible
 from ottla.console.views.values import AUTO, FORMATS, HEADER, KEY, LIST, Lens, Room, Shown, shown
 from ottla.records import Headers, Record
@@ -301,11 +302,11 @@ def produce_line(key: bytes | None, value: bytes | None, headers: Headers) -> st
 
 def produce_command(row: Row, topic: str, arguments: Sequence[str] = ()) -> str:
     """A command for a POSIX shell that writes the record again."""
-    produce = shlex.join(["ottla", "produce", topic, "--json", *arguments])
+    produce = command_line(about(["produce"], topic, "--json"), arguments)
     size = sum(len(part or b"") for _, part in row.headers) + len(row.key or b"") + max(row.value_size, 0)
     if size > LONGEST_COMMAND or not row.is_whole:
         place = ["--partition", str(row.partition), "--offset", str(row.offset), "--max-messages", "1"]
-        return f"{shlex.join(['ottla', 'consume', topic, *place, '--json', *arguments])} | {produce}"
+        return f"{command_line(about(['consume'], topic, *place, '--json'), arguments)} | {produce}"
     return f"printf '%s\\n' {shlex.quote(produce_line(row.key, row.value, row.headers))} | {produce}"
 
 
