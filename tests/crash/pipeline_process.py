@@ -21,7 +21,9 @@ from .broker_process import ROOT
 from .pipeline_doom import MACHINE, kill_session, session_members
 
 #: These make the JVM start faster. They do not change what it writes to disk.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+JAVA = {
+    "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto")
+}
 SITECUSTOMIZE = """\
 import os
 
@@ -75,7 +77,7 @@ class Application:
         environment = {
             **os.environ,
             **given,
-            "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", QUICK_JAVA),
+            **JAVA,
             "SPARK_LOCAL_DIRS": str(directory / "spark"),
         }
         with self._log_file.open("ab") as log:

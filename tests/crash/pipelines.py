@@ -39,7 +39,7 @@ from .broker_process import BrokerProcess
 from .pipeline_books import Writer, differences, is_broken, open_transactions, read_table, read_topic, repeats, value_of
 from .pipeline_doom import PLANTS, POINTS
 from .pipeline_faults import FAULTS, LOCAL, ON_A_CLUSTER, Fault, await_doom, choose, sink_of
-from .pipeline_process import CONF, QUICK_JAVA, Application, Flow, Stuck
+from .pipeline_process import CONF, JAVA, Application, Flow, Stuck
 from .pipeline_report import Round, tell
 from .pipeline_sinks import EXTRA, declared, newest, tables_of
 
@@ -91,7 +91,7 @@ class Run:
         self._plant_bug = plant
         self.sinks = sinks
         self.database = Postgres() if any(EXTRA[kind].needs_postgres for kind in sinks) else None
-        self.cluster = Cluster(environment={"JAVA_TOOL_OPTIONS": QUICK_JAVA}) if cluster else None
+        self.cluster = Cluster(environment=JAVA) if cluster else None
         names = ["table", "copies", "dead-letters/numbers", *(name for kind in sinks for name in tables_of(kind))]
         self.flows = [Flow(directory / "state" / name) for name in (["shared/numbers"] if read == "shared" else names)]
         self.tables = ("table", "late") if read == "shared" else ("table",)
