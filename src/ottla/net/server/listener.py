@@ -18,6 +18,7 @@ from ottla.net.server.channel import Channel, PlainChannel
 from ottla.net.server.connection import Connection, FrameHandler
 from ottla.net.server.few_lines import FewLines
 from ottla.net.server.handshakes import Handshakes
+from ottla.net.server.memory import Keeper
 from ottla.net.server.receiving import Readers, readers_of
 from ottla.net.server.sending import Sending
 from ottla.net.server.turn import Turn
@@ -110,6 +111,7 @@ class Server:
         """How many connections of each address have not authenticated."""
         self._socket: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._keeper = Keeper()
         self.sending = Sending()
         self._answered: list[Connection] = []
         """Connections with responses that leave at the end of the turn."""
@@ -284,6 +286,7 @@ class Server:
     def _sweep(self) -> None:
         """Close connections that have been idle, or in the middle of a request, for too long."""
         self._complaints.end_second()
+        self._keeper.count(len(self.connections))
         now = self.loop.time()
         for connection in list(self.connections):
             if connection.is_receiving and now - connection.receiving_since > self.limits.receive_seconds:
