@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .pipelines import Run
 
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,512]"
+#: Generous: other programs may use the machine, too.
+STOP_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ def _stop(run: Run, application: Application) -> str:
         application.kill_all()
         return ", went on, killed"
     application.terminate()
-    if not application.wait(60):
-        raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
+    if not application.wait(STOP_SECONDS):
+        raise Stuck(f"it did not stop within {STOP_SECONDS:g} s of SIGTERM\n{application.last_words()}")
     # One flow may continue while another fails because of the kill, and for no other reason.
     words = application.last_words()
     failed_of_the_kill = application.code == 1 and "it was killed" in words
@@ -99,7 +101,7 @@ def _driver(run: Run, application: Application) -> str:
 def _java(run: Run, application: Application) -> str:
     moment = _wait_a_moment(run, application)
     assert application.kill_java(), f"there is no JVM to kill\n{application.last_words()}"
-    if not application.wait(60):
+    if not application.wait(STOP_SECONDS):
         raise Stuck(f"the driver did not notice that its JVM is gone\n{application.last_words()}")
     return f"{moment}, driver ended with code {application.code}"
 
@@ -178,8 +180,8 @@ def _database_and_machine(run: Run, application: Application) -> str:
 def _clean(run: Run, application: Application) -> str:
     moment = _wait_a_moment(run, application)
     application.terminate()
-    if not application.wait(60):
-        raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
+    if not application.wait(STOP_SECONDS):
+        raise Stuck(f"it did not stop within {STOP_SECONDS:g} s of SIGTERM\n{application.last_words()}")
     assert application.code == 143, f"exit code {application.code} after SIGTERM\n{application.last_words()}"
     return moment
 
