@@ -47,6 +47,7 @@ class OpenPage(Protocol):
         height: int = 800,
         url: str | None = None,
         refused: bool = False,
+        busy: bool = False,
     ) -> playwright.Page: ...
 
 
@@ -83,13 +84,14 @@ def broker() -> Iterator[Broker]:
 def open_page(browser: playwright.Browser, broker: Broker) -> Iterator[OpenPage]:
     """Opens pages of the console of `broker` (or of `url`); errors that the browser reports fail the test.
 
-    With `refused`, pages may refuse something (4xx).
+    With `refused`, pages may refuse something (4xx); with `busy`, they may have no place (503).
     """
     errors: list[str] = []
     contexts: list[playwright.BrowserContext] = []
 
-    def failed(text: str, refused: bool) -> None:
-        if not (refused and "responded with a status of 4" in text):
+    def failed(text: str, refused: bool, busy: bool) -> None:
+        allowed = (refused and "responded with a status of 4" in text) or (busy and "a status of 503" in text)
+        if not allowed:
             errors.append(text)
 
     def opens(
@@ -100,12 +102,13 @@ def open_page(browser: playwright.Browser, broker: Broker) -> Iterator[OpenPage]
         height: int = 800,
         url: str | None = None,
         refused: bool = False,
+        busy: bool = False,
     ) -> playwright.Page:
         context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": height})
         context.set_default_timeout(15_000)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: message.type == "error" and failed(message.text, refused))
+        page.on("console", lambda message: message.type == "error" and failed(message.text, refused, busy))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("dialog", lambda dialog: (errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.goto((url or broker.console_url) + path)

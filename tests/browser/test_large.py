@@ -37,7 +37,9 @@ def test_every_page_opens(open_page: OpenPage, theme: str) -> None:
     page.locator(".fact", has_text="Partitions").get_by_text(re.compile("^10,0")).wait_for()
     page.get_by_role("link", name="group-000").wait_for()
     addresses = [link.evaluate("one => one.href") for link in page.locator("header nav a").all()]
-    for address in addresses:
+    inner = ["/topics/topic-000", "/topics/topic-000/records", "/topics/topic-000/records/0/0", "/groups/group-000"]
+    actions = ["/groups/group-000/reset?to=latest", "/groups/group-000/delete", "/topics/topic-000/delete"]
+    for address in [*addresses, *(page.url.rstrip("/") + one for one in [*inner, *actions])]:
         response = page.goto(address)
         assert response is not None
         assert response.status == 200, address

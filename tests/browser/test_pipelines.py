@@ -82,6 +82,20 @@ def test_dead_letters_are_replayed_after_confirmation(open_page: OpenPage, broke
             replayed += [one for one in consumer.poll(5) if any(name == "ottla-replays" for name, _ in one.headers)]
 
 
+@pytest.mark.parametrize("theme", THEMES)
+def test_an_audit_runs_in_a_process_of_its_own(open_page: OpenPage, url: str, theme: str) -> None:
+    page = open_page("/pipelines/clicks", url=url, theme=theme)
+    page.get_by_role("link", name="Audit again").click()
+    page.get_by_text("It reads all of them and changes nothing.").wait_for()
+    assert "ottla pipeline audit" in page.locator(".command code").inner_text()
+    if theme == "dark":
+        page.get_by_role("link", name="Cancel").click()
+        page.get_by_role("heading", name="clicks").wait_for()
+        return
+    page.get_by_role("button", name="Run the audit").click()
+    page.locator("details.job summary", has_text="audit of clicks").wait_for()
+
+
 def test_small_screens(open_page: OpenPage, url: str) -> None:
     for path in ("/pipelines", "/pipelines/orders", "/transactions"):
         page = open_page(path, url=url, width=360, height=700)

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
 
 from console.conftest import Start
 from console.forms import csrf
@@ -217,6 +218,18 @@ def test_the_connections_of_a_user_end_with_the_last_session() -> None:
 
     with Broker(users={"alice": "her password"}) as broker:
         asyncio.run(run(broker.client_config("alice")))
+
+
+def test_a_browser_that_comes_back_while_the_console_stops_opens_nothing(broker: Broker) -> None:
+    async def run() -> None:
+        console = Console(Settings(config=broker.client_config()), lambda: 0)
+        assert console.access().now() == 0
+        await console.close()
+        assert not console.knows(None)
+        with pytest.raises(HTTPException, match="being stopped"):
+            console.access()
+
+    asyncio.run(run())
 
 
 def test_a_form_may_have_bytes_that_are_no_text(console: httpx.Client) -> None:

@@ -70,9 +70,10 @@ class ConsoleServer:
         self._task = asyncio.create_task(self._server.serve([listening]))
 
     async def stop(self) -> None:
-        await self.console.close()
-        if self._server is not None and self._task is not None:
+        if self._server is not None:
             self._server.should_exit = True
+        await self.console.close()
+        if self._task is not None:
             await self._task
 
 

@@ -71,9 +71,13 @@ class Console:
         self.asking = ThreadPoolExecutor(ASKING, "ottla-pipelines")
         """Threads that ask the brokers of pipelines, which may not answer. Pages need the others."""
         self._accesses: dict[str | None, Access] = {}
+        self._closed = False
 
     def access(self, user: str | None = None) -> Access:
         """The access of a user who has logged in, or of everybody if nobody has to."""
+        if self._closed:
+            # A browser asks again as soon as its stream has ended. Nobody would close a new access.
+            raise HTTPException(503, "The console is being stopped.")
         if not self.knows(user):
             raise HTTPException(401, "Your session is over: log in again.")
         if user not in self._accesses:
@@ -97,7 +101,7 @@ class Console:
 
     def knows(self, user: str | None) -> bool:
         """Whether there is an access for a user."""
-        return user is None or user in self._accesses
+        return not self._closed and (user is None or user in self._accesses)
 
     async def keep_only(self, users: Collection[str | None]) -> None:
         """Close the connections of others: their sessions are over."""
@@ -105,6 +109,7 @@ class Console:
             await self._accesses.pop(user).close()
 
     async def close(self) -> None:
+        self._closed = True
         await self.experiments.close()
         self.asking.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.jobs.close)
