@@ -42,6 +42,9 @@ def test_the_overview_shows_a_group_that_is_behind(console: httpx.Client, broker
     assert 'href="/groups/billing%20%3Cb%3E"' in text
     assert ">12</td>" in text
     assert "controller" in text
+    # Its consumer is closed: nobody reads, so the page must not say so.
+    assert "○ no members" in eventually(lambda: console.get("/"), "○ no members")
+    assert "● reads" not in console.get("/").text
 
 
 def test_a_topic_is_created_changed_and_deleted(console: httpx.Client, broker: Broker) -> None:

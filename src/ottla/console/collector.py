@@ -59,8 +59,8 @@ class Snapshot:
     """Records per second by partition, from the growth of the logs; None until the ends were read twice."""
     rows: Mapping[Key, Row] | None = None
     """What each group has not read, by group and partition."""
-    watched_since: Millis = 0
-    """When the offsets of groups were read for the first time."""
+    watched_since: Mapping[str, Millis] = field(default_factory=dict)
+    """When the offsets of each group were read for the first time."""
     groups_failed: int = 0
     """Groups whose offsets could not be read."""
     problem: str | None = field(default=None)
@@ -208,8 +208,9 @@ class Collector:
     async def _read_lags(self, metadata: Metadata) -> None:
         seen = await self._poller.poll(metadata)
         self._watch.observe(seen, self._poller.lags)
-        since = self.snapshot.watched_since or seen.now
-        self._set(rows=self._watch.rows, groups_failed=self._poller.problems, watched_since=since)
+        before, rows = self.snapshot.watched_since, self._watch.rows
+        since = {group: before.get(group, seen.now) for group in {group for group, _ in rows}}
+        self._set(rows=rows, groups_failed=self._poller.problems, watched_since=since)
 
     async def _read_controller(self) -> None:
         controller = None

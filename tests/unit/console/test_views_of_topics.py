@@ -52,7 +52,7 @@ def test_the_group_that_is_furthest_behind_comes_first() -> None:
         ("lost", KEYS[0]): _row(0, 0.0, lost=3),
         ("done", KEYS[0]): _row(0, 0.0),
     }
-    slow, new, lost = lagging_groups(rows, now=61_000)
+    slow, new, lost = lagging_groups(rows, now=61_000, since={group: 0 for group, _ in rows})
     assert (slow.group, slow.records, slow.seconds, slow.stalled, slow.partitions) == ("slow", 12, 100.0, 60.0, 2)
     assert (new.group, new.seconds) == ("new", None)
     assert (lost.group, lost.lost) == ("lost", 3)
@@ -62,8 +62,9 @@ def test_a_group_reads_only_if_it_was_seen_to() -> None:
     def waiting(since: int | None) -> Row:
         return Row(0, 5, 1.0, None, 0, 0, since)
 
-    rows = {("new", KEYS[0]): waiting(1_000), ("reads", KEYS[0]): waiting(6_000), ("stopped", KEYS[0]): waiting(1_000)}
-    found = {one.group: one for one in lagging_groups(rows, now=9_000, since=1_000, empty=["stopped"])}
+    rows = {("new", KEYS[0]): waiting(6_000), ("reads", KEYS[0]): waiting(6_000), ("stopped", KEYS[0]): waiting(1_000)}
+    since = {"new": 6_000, "reads": 1_000, "stopped": 1_000}
+    found = {one.group: one for one in lagging_groups(rows, now=9_000, since=since, empty=["stopped"])}
     assert [(name, one.reads, one.is_empty) for name, one in sorted(found.items())] == [
         ("new", False, False),
         ("reads", True, False),

@@ -91,17 +91,19 @@ def health(metadata: Metadata) -> Health:
 
 
 def lagging_groups(
-    rows: Mapping[Key, Row], *, now: Millis, since: Millis = 0, empty: Collection[str] = ()
+    rows: Mapping[Key, Row], *, now: Millis, since: Mapping[str, Millis], empty: Collection[str] = ()
 ) -> list[GroupLag]:
     """The groups with unread records, those that are furthest behind first.
 
-    Somebody watches `since` a time; `empty` are the groups without members.
+    Somebody watches each group `since` a time; `empty` are the groups without members.
     """
     found: dict[str, list[Row]] = {}
     for (group, _), row in rows.items():
         if row.lag or row.lost:
             found.setdefault(group, []).append(row)
-    lags = [_group_lag(group, some, now=now, since=since, is_empty=group in empty) for group, some in found.items()]
+    lags = [
+        _group_lag(group, some, now=now, since=since[group], is_empty=group in empty) for group, some in found.items()
+    ]
     return sorted(lags, key=lambda one: (-(one.seconds or 0.0), -one.records, one.group))
 
 
