@@ -75,7 +75,7 @@ def test_charts_in_both_themes(open_page: OpenPage, theme: str, screenshot: Scre
     ink = page.evaluate("getComputedStyle(document.querySelector('svg.chart text')).fill")
     assert band.evaluate("one => getComputedStyle(one).fill") != paper
     assert paper != ink
-    page.get_by_role("region", name="Owners over time").scroll_into_view_if_needed()
+    page.get_by_role("region", name="Owners over time").wait_for()
     screenshot(page, f"group-{theme}", height=1000)
 
 
