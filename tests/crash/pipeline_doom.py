@@ -80,15 +80,15 @@ POINTS = {
         f"{form} {name}": Point(f"{_LAKES}.{module}", function, moment, most, form, in_task)
         for form, files, lake in (("delta", "DeltaFiles", "DeltaLake"), ("iceberg", "IcebergFiles", "IcebergLake"))
         for name, module, function, moment, most, in_task in (
-            ("file written", form, f"{files}.write", "after", 6, True),
-            ("before commit", form, f"{lake}.commit", "before", 4, False),
-            ("committed", form, f"{lake}.commit", "after", 4, False),
+            ("file written", form, f"{files}.write", "after", 4, True),
+            ("before commit", form, f"{lake}.commit", "before", 3, False),
+            ("committed", form, f"{lake}.commit", "after", 3, False),
             ("upsert begins", "sink", "LakeWriter._change", "before", 2, False),
             ("upsert written", "sink", "LakeWriter._change", "after", 2, False),
         )
     },
     **{
-        f"{form} {name}": Point(f"{_DATABASES}.{module}", function, moment, 4, form, in_task and form == "postgres")
+        f"{form} {name}": Point(f"{_DATABASES}.{module}", function, moment, 3, form, in_task and form == "postgres")
         for form in DATABASES
         for name, module, function, moment, in_task in (
             ("rows staged", "connections", "Connection.ingest", "after", True),
@@ -97,7 +97,7 @@ POINTS = {
             ("committed", "sink", "DatabaseWriter.write", "after", False),
         )
     },
-    "postgres all tasks done": Point(f"{_DATABASES}.sink", "copy_from_tasks", "after", 4, "postgres"),
+    "postgres all tasks done": Point(f"{_DATABASES}.sink", "copy_from_tasks", "after", 3, "postgres"),
 }
 #: Points that only a shared read comes to.
 SHARED_POINTS = [name for name, point in POINTS.items() if point.module in (_WRITING, _BACKLOG)]

@@ -57,7 +57,7 @@ def await_doom(run: Run, application: Application) -> str:
 def _aftermath(run: Run, application: Application) -> str:
     """How it continued: it works, or has ended."""
     run.mark(application)
-    if run.until_working(application, 2):
+    if run.until_working(application):
         return _stop(run, application)
     code = application.process.wait()
     return "" if code == -9 else f", ended with code {code}"
