@@ -166,7 +166,7 @@ def _hits(
 
 
 def line_chart(*, title: str, subtitle: str, lines: Sequence[Line], unit: str) -> str:
-    """Step lines; with many lines, colors repeat."""
+    """Step lines, the first on top of the others; with many lines, colors repeat."""
     picture = Picture(title, subtitle, None, height=400)
     picture.legend([(f"l{index % len(LINES)}", one.label) for index, one in enumerate(lines)], None)
     points = [point for one in lines for point in one.points]
@@ -178,7 +178,7 @@ def line_chart(*, title: str, subtitle: str, lines: Sequence[Line], unit: str) -
     top = 112 + 20 * (picture.legend_rows - 1)
     panel = _Panel(picture, axis, top, 352, max(*(value for _, value in points), 1), unit)
     panel.frame()
-    for index, one in enumerate(lines):
+    for index, one in reversed(list(enumerate(lines))):
         panel.line(one, f"l{index % len(LINES)}", last)
     axis.draw(picture, 352, ticks_from=top)
     return picture.done()

@@ -118,8 +118,7 @@ def lag_charts(group: str, history: LagHistory) -> tuple[str, str]:
             for key, some in history.partitions.items()
             if key in named
         ]
-        # The line of all comes last: it lies on top of others.
-        return [*(each if len(history.partitions) > 1 else []), Line(label, total)]
+        return [Line(label, total), *(each if len(history.partitions) > 1 else [])]
 
     records = line_chart(
         title="Unread records",
