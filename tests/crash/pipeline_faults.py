@@ -50,7 +50,7 @@ def await_doom(run: Run, application: Application) -> str:
     if application.is_doomed_as_a_whole:
         assert run.cluster is not None
         kill_session(int(session))
-        run.cluster.revive()
+        run.cluster.revive(int(session))
     return f"at {count}{'' if in_driver else ' on a worker'}{_aftermath(run, application)}"
 
 
@@ -122,9 +122,10 @@ def _worker_machine(run: Run, application: Application) -> str:
     """A machine of the cluster: the worker, its executor and their Python processes."""
     assert run.cluster is not None, "this fault needs --cluster"
     moment = _wait_a_moment(run, application, 0.5)
-    kill_session(run.chance.choice(run.cluster.worker_sessions))
+    session = run.chance.choice(run.cluster.worker_sessions)
+    kill_session(session)
     run.mark(application)
-    run.cluster.revive()
+    run.cluster.revive(session)
     return f"{moment}{_aftermath(run, application)}"
 
 
@@ -132,10 +133,11 @@ def _all_machines(run: Run, application: Application) -> str:
     """The driver and the workers at the same time."""
     assert run.cluster is not None, "this fault needs --cluster"
     moment = _wait_a_moment(run, application)
-    for session in run.cluster.worker_sessions:
+    sessions = run.cluster.worker_sessions
+    for session in sessions:
         kill_session(session)
     application.kill_all()
-    run.cluster.revive()
+    run.cluster.revive(*sessions)
     return moment
 
 

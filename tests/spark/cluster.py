@@ -70,9 +70,12 @@ class Cluster:
         """The session of each worker. Its executors and their Python processes belong to it."""
         return [process.pid for name, process in self._processes.items() if name != "master"]
 
-    def revive(self) -> None:
-        """Start workers again that were killed."""
-        self._processes = {name: one for name, one in self._processes.items() if one.poll() is None}
+    def revive(self, *killed: int) -> None:
+        """Wait for the end of workers that were killed, and start them again."""
+        for name, process in list(self._processes.items()):
+            if process.pid in killed:
+                process.wait(START_SECONDS)
+                del self._processes[name]
         self._start_workers()
 
     def _start_workers(self) -> None:
