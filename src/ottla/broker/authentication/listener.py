@@ -39,6 +39,9 @@ class SaslListener:
         self.mechanisms: dict[str, Mechanism] = {
             name: self._mechanism(name, security.for_mechanism(name)) for name in security.sasl_enabled_mechanisms
         }
+        self._most_ms: dict[str, Millis] = {
+            name: security.for_mechanism(name).connections_max_reauth_ms for name in security.sasl_enabled_mechanisms
+        }
         self.max_request_size = node.config.socket_request_max_bytes
 
     @property
@@ -82,7 +85,7 @@ class SaslListener:
     def lifetime_ms(self, mechanism: str, login: Login) -> Millis | None:
         """Return how long a session lasts, None if it has no end."""
         limits = []
-        if (most := self._security.for_mechanism(mechanism).connections_max_reauth_ms) > 0:
+        if (most := self._most_ms[mechanism]) > 0:
             limits.append(most)
         if login.expires_at is not None:
             limits.append(max(0, login.expires_at - self._node.clock.now()))

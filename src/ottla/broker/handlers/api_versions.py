@@ -8,6 +8,7 @@ the features is, as in Kafka, how far the broker has read the metadata.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 from ottla.broker.node import Call, Node
@@ -38,14 +39,14 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(node: Node, call: Call, request: Struct | None) -> Message:
     if request is None:
-        return {"error_code": UnsupportedVersion.code, "api_keys": _served(node)}
+        return {"error_code": UnsupportedVersion.code, "api_keys": _served(node.cluster is not None)}
     if call.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return {"error_code": InvalidRequest.code, "api_keys": []}
         call.connection.client_software = (name, version)
     return {
-        "api_keys": _served(node),
+        "api_keys": _served(node.cluster is not None),
         "supported_features": _supported(call.api_version),
         "finalized_features_epoch": node.controller.position,
         "finalized_features": [
@@ -63,12 +64,13 @@ def _supported(version: int) -> list[Message]:
     ]
 
 
-def _served(node: Node) -> list[Message]:
+@cache
+def _served(in_cluster: bool) -> list[Message]:
     # Imported here because the table includes this module.
     from ottla.broker.handlers import HANDLERS
 
     return [
         {"api_key": key, "min_version": handler.advertised_first, "max_version": handler.last}
         for key, handler in sorted(HANDLERS.items())
-        if node.cluster is not None or not handler.only_in_cluster
+        if in_cluster or not handler.only_in_cluster
     ]
