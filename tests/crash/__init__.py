@@ -13,4 +13,6 @@ pipeline_faults.py   the ways to end a round
 pipeline_process.py  `ottla pipeline run`, which can be killed as a whole and in parts
 pipeline_doom.py     a Spark application that kills itself between two steps of a micro-batch
 pipeline_books.py    the input, and reading the output without Spark
+pipeline_sinks.py    tables of all kinds, for --sink
+pipeline_report.py   how many rounds hit which kind
 """
