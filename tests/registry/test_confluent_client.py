@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import (
@@ -15,6 +16,7 @@ from confluent_kafka.schema_registry import (
 )
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from compat.waiting import until
 from ottla import Broker
 from registry.http import call
 
@@ -268,7 +270,13 @@ def test_two_registries_write_at_the_same_time(broker: Broker, url: str, subject
             urls = (url, other.url, url, other.url)
             parts = [range(number * 100, number * 100 + 15) for number in range(4)]
             found = [one for part in pool.map(register, urls, parts) for one in part]
-        shown = [call(one, "GET", f"/schemas?subjectPrefix={subject}")[1] for one in (url, other.url)]
+
+        def show() -> list[Any]:
+            return [call(one, "GET", f"/schemas?subjectPrefix={subject}")[1] for one in (url, other.url)]
+
+        # A registry may list what the other one has written only some milliseconds later.
+        until(lambda: [len(one) for one in show()] == [60, 60], "both list all schemas")
+        shown = show()
     finally:
         other.stop()
     assert sorted(version for version, _ in found) == list(range(1, 61)), "each version was given once"
