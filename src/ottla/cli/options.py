@@ -26,10 +26,19 @@ class UsageError(OttlaError):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one line and suggests similar command names."""
+    """A parser that reports errors in one line and suggests similar names of commands and options."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Report unknown options here: only the parser of the action knows similar ones and the right --help."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = (arg.partition("=")[0] for arg in unknown if arg.startswith("--"))
+            hints = (did_you_mean(option, self._option_string_actions) for option in options)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, hints), '')}")
+        return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {_with_nearest(message)} (see {self.prog} --help)\n")

@@ -30,10 +30,11 @@ _EPILOG = """\
 examples:
   ottla sql "SELECT * FROM orders ORDER BY timestamp DESC" --limit 10
   ottla sql "SELECT partition, count(*), max(offset) FROM orders GROUP BY partition"
-  ottla sql "SELECT get_json_object(value, '$.customer') AS customer, count(*) FROM `my-orders` GROUP BY 1" --json
+  ottla sql "SELECT get_json_object(value, '$.customer') AS customer, count(*) FROM \\`my-orders\\` GROUP BY 1" --json
 
 A topic is a table with the columns key, value (both text), topic, partition, offset, timestamp, timestampType and
-headers. Quote names that contain other characters than letters, digits and _ with backticks.
+headers. Put names with other characters than letters, digits and _ in backticks. The shell runs what is in backticks
+within double quotes: write \\` there.
 Requires pip install 'ottla[spark]'.
 """
 

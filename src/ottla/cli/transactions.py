@@ -109,7 +109,7 @@ async def describe(admin: AsyncAdmin, args: Namespace) -> int:
     now = _now()
     if args.json:
         print_json([_described_json(each, now) for each in found])
-    else:
+    elif found:
         print("\n\n".join(_described(each, now) for each in found))
     failed = [each for each in results.values() if isinstance(each, KafkaError)]
     if failed:

@@ -48,7 +48,8 @@ def test_no_command_shows_the_commands(ottla: Ottla) -> None:
     ("args", "code", "message"),
     [
         (["topcs", "list"], 2, r"unknown command 'topcs'; did you mean 'topics'\?"),
-        (["topics", "list", "--frob"], 2, "unrecognized arguments: --frob"),
+        (["topics", "list", "--frob"], 2, r"unrecognized arguments: --frob \(see ottla topics list --help\)"),
+        (["consume", "orders", "--from-beginnin"], 2, "--from-beginnin; did you mean '--from-beginning'"),
         (["topics", "list", "-b", "http://localhost:9092"], 2, "write HOST:PORT .without the scheme."),
         (["topics", "list", "-b", "localhost:99999"], 2, "'localhost:99999' is not an address"),
         (["topics", "list", "-b", ","], 2, "no address: write HOST:PORT"),

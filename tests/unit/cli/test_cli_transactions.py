@@ -53,7 +53,7 @@ def test_ids_are_listed_and_described(ottla: Ottla, wire: Wire, topic: str) -> N
 
 def test_an_id_or_a_state_that_is_not_there(ottla: Ottla) -> None:
     unknown = ottla("transactions", "describe", "nobody")
-    assert unknown.code == 1
+    assert (unknown.code, unknown.out) == (1, b"")
     assert "transactional id 'nobody' does not exist; `ottla transactions list` lists all ids" in unknown.err
     wrong = ottla("transactions", "list", "--state", "ongong")
     assert wrong.code == 2
