@@ -22,11 +22,12 @@ from ottla.cluster import views
 from ottla.cluster.faults import ClusterFaults
 from ottla.cluster.member import ClusterBroker
 from ottla.cluster.network import Network
-from ottla.cluster.ports import free_port
+from ottla.cluster.ports import free_port, why_not_free
 from ottla.cluster.zookeeper import LocalZooKeeper
 from ottla.config import BrokerConfig, parse_address
 from ottla.errors import ConfigError, KafkaError, OttlaError
 from ottla.runtime.temporary import make_temporary
+from ottla.storage.data_dir import DataDir
 from ottla.types import whole
 
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class Cluster:
         self._brokers: dict[int, ClusterBroker] = {}
         self._network: Network | None = None
         self._zookeeper: LocalZooKeeper | None = None
+        self._lock: DataDir | None = None
         self._is_running = False
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,10 +153,11 @@ class Cluster:
         if self._is_running:
             raise OttlaError("the cluster is already running")
         self._directory = make_temporary() if self._given_dir is None else self._given_dir.absolute()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self._directory)
         self._is_running = True
         atexit.register(self.stop)
         try:
+            self._check_ports()
             if self._given_zookeeper is None:
                 self._zookeeper = LocalZooKeeper(self._directory / "zookeeper", free_port())
                 self._progress(f"starting ZooKeeper on {self._zookeeper.address}")
@@ -188,6 +191,17 @@ class Cluster:
         broker.start()
         self.wait_until_ready()
         return broker
+
+    def _check_ports(self) -> None:
+        if self._port is None:
+            return
+        for port in range(self._port, self._port + self._count):
+            why = why_not_free(port)
+            if why is not None:
+                raise OttlaError(
+                    f"cannot listen on 127.0.0.1:{port}: {why}; choose another port for the first broker with "
+                    "--listen-port, or port= in Python"
+                )
 
     def _add(self, rack: str | None = None) -> ClusterBroker:
         broker_id = len(self._brokers) + 1
@@ -233,6 +247,8 @@ class Cluster:
             if self._network is not None:
                 self._network.stop()
             self._brokers, self._zookeeper, self._network = {}, None, None
+            if self._lock is not None:
+                self._lock.unlock()
             if self._given_dir is None:
                 shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -324,6 +340,15 @@ class Cluster:
             raise OttlaError("no broker is running: start one with cluster.broker(1).start()")
         with Admin(bootstrap_servers=running, default_api_timeout_ms=2_000, request_timeout_ms=1_000) as admin:
             yield admin
+
+
+def _locked(directory: Path) -> DataDir:
+    """Lock the directory of all data: a second ZooKeeper would damage that of the first."""
+    lock = DataDir(directory, user="cluster")
+    if lock.has_owner:
+        raise OttlaError(f"{directory} has the data of a single broker: use another data directory for the cluster")
+    lock.hold()
+    return lock
 
 
 def _behind(topic: TopicDescription) -> Iterator[str]:

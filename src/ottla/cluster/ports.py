@@ -20,11 +20,17 @@ def free_port() -> int:
     """
     for _ in range(_TRIES):
         port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if why_not_free(port) is None:
             return port
     raise OttlaError(f"found no free port between {_PORTS.start} and {_PORTS.stop}")
+
+
+def why_not_free(port: int) -> str | None:
+    """Return why nobody can listen on a port of 127.0.0.1, or None."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error.strerror
+    return None

@@ -36,15 +36,17 @@ class DataDirUnusable(OttlaError):
 
 
 class DataDir:
-    """One data directory."""
+    """One data directory. `user` says in errors who else may use it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, user: str = "broker") -> None:
         self.path = path
+        self._user = user
         self._lock = -1
 
     def lock(self, node_id: int) -> None:
         """Create the directory if it is missing, lock it, and check its owner."""
         try:
+            self._check_no_cluster()
             self._lock_file()
             self._check_owner(node_id)
         except OSError as error:
@@ -52,7 +54,7 @@ class DataDir:
             raise DataDirUnusable.because(self.path, error) from error
 
     def hold(self) -> None:
-        """Lock the directory for a moment, whoever owns it, while no broker uses it."""
+        """Lock the directory, whoever owns it."""
         try:
             self._lock_file()
         except OSError as error:
@@ -70,7 +72,7 @@ class DataDir:
             self.unlock()
             who = f" (process {holder})" if holder.isdigit() else ""
             raise DataDirInUse(
-                f"another broker{who} uses the data directory {self.path}; stop it, or use another data directory"
+                f"another {self._user}{who} uses the data directory {self.path}; stop it, or use another data directory"
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
@@ -79,6 +81,19 @@ class DataDir:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether a broker has used the directory."""
+        return (self.path / _META).exists()
+
+    def _check_no_cluster(self) -> None:
+        """The directories of the brokers of `ottla.Cluster` would look like partitions of a topic `broker`."""
+        if next(self.path.glob(f"broker-*/{_META}"), None) is not None:
+            raise DataDirMismatch(
+                f"{self.path} has the data of a cluster: start it with `ottla cluster start --data-dir {self.path}`, "
+                "or use another data directory"
+            )
 
     def _check_owner(self, node_id: int) -> None:
         path = self.path / _META

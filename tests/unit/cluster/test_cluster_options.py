@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
 from ottla import Cluster
 from ottla.errors import ConfigError, OttlaError
+from ottla.storage.data_dir import DataDir, DataDirInUse
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,30 @@ def test_a_cluster_that_is_not_running_says_so() -> None:
 def test_configs_of_kafka_without_an_effect_are_passed_on() -> None:
     cluster = Cluster(num_io_threads=8, config={"log.retention.ms": 5})
     assert cluster._values == {"num.io.threads": "8", "log.retention.ms": "5"}
+
+
+def test_a_directory_is_of_one_cluster_at_a_time(tmp_path: Path) -> None:
+    running = DataDir(tmp_path, user="cluster")
+    running.hold()
+    try:
+        with pytest.raises(DataDirInUse, match=r"another cluster \(process \d+\) uses the data directory .*; stop it"):
+            Cluster(3, tmp_path).start()
+    finally:
+        running.unlock()
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_directory_of_a_single_broker_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
+    with pytest.raises(OttlaError, match="has the data of a single broker: use another data directory"):
+        Cluster(3, tmp_path).start()
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+
+
+def test_a_port_that_is_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        cluster = Cluster(1, tmp_path, port=port)
+        with pytest.raises(OttlaError, match=rf"cannot listen on 127.0.0.1:{port}: .*; choose another port .*--listen"):
+            cluster.start()
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]

@@ -58,6 +58,13 @@ def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
         new_manager(tmp_path, node_id=2).lock()
 
 
+def test_the_directory_of_a_cluster_is_refused(tmp_path: Path) -> None:
+    new_manager(tmp_path / "broker-1").lock()
+    with pytest.raises(DataDirMismatch, match="has the data of a cluster: start it with `ottla cluster start"):
+        new_manager(tmp_path).lock()
+    assert [path.name for path in tmp_path.iterdir()] == ["broker-1"]
+
+
 def test_a_data_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OttlaError, match="data directory: Not a directory"):

@@ -23,9 +23,9 @@ _LAST_PORT = 65_535
 _WATCH_SECONDS = 0.2
 _EPILOG = """\
 examples:
-  ottla cluster start --brokers 3 --data-dir ./data
-  ottla cluster start --brokers 3 --data-dir ./data --racks a,b,c --override num.partitions=6
-  ottla cluster start --brokers 1 --data-dir ./data --zookeeper zk1:2181,zk2:2181/ottla
+  ottla cluster start --brokers 3 --data-dir ./cluster
+  ottla cluster start --brokers 3 --data-dir ./cluster --racks a,b,c --override num.partitions=6
+  ottla cluster start --brokers 1 --data-dir ./cluster --zookeeper zk1:2181,zk2:2181/ottla
 
 The brokers use the ports 9092, 9093, ... Topics get three replicas unless they say otherwise, and two of them must be
 in sync (min.insync.replicas). Log lines are in DIR/logs. If a broker dies, start it again with
