@@ -47,12 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.when == "call" and report.failed:
-        used = getattr(item, "funcargs", {})
-        for name in ("ottla_broker", "ottla_shared_broker", "ottla_cluster"):
-            if name in used:
-                from ottla.testing.report import contents
+        for name, used in getattr(item, "funcargs", {}).items():
+            # Fixtures of users too, but not the broker behind ottla_shared_broker: it has the topics of other tests.
+            if type(used).__module__.startswith("ottla.") and name != "ottla_session_broker":
+                from ottla.testing.report import can_tell, contents
 
-                report.sections.append((f"{name} at the end of the test", contents(used[name])))
+                if can_tell(used):
+                    report.sections.append((f"{name} at the end of the test", contents(used)))
     return report  # type: ignore[return-value]
 
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.broker import Broker
+from ottla.cluster.cluster import Cluster
 from ottla.errors import OttlaError
+from ottla.testing.shared import SharedBroker
 
 _RECORDS = 10
 _LONGEST = 100
+
+
+def can_tell(value: object) -> bool:
+    """Whether `contents` can describe this value of a fixture."""
+    return isinstance(value, Broker | Cluster | SharedBroker)
 
 
 def contents(broker: Any) -> str:

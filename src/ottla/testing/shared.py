@@ -19,9 +19,9 @@ _tests = count(1)
 class SharedBroker:
     """One test's part of a shared broker.
 
-    ``topic("orders")`` and ``group("billing")`` are names that no other test has; `topics` and `groups` use the short
-    names. Faults of the test end with it. They befall the requests of all clients, so give them a topic or client id
-    if other tests run in threads beside this one.
+    ``topic("orders")`` and ``group("billing")`` are names that no other test has; `topics` and `groups` take the short
+    names and these. Faults of the test end with it. They befall the requests of all clients, so give them a topic or
+    client id if other tests run in threads beside this one.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -58,17 +58,21 @@ class SharedBroker:
 
 
 class _Own(Mapping[str, T]):
-    """The part of a mapping whose names end in a suffix, without it."""
+    """The part of a mapping whose names end in a suffix. Its names have no suffix, and are found with it too."""
 
     def __init__(self, everything: Mapping[str, T], suffix: str) -> None:
         self._everything = everything
         self._suffix = suffix
 
     def __getitem__(self, name: str) -> T:
-        return self._everything[name + self._suffix]
+        return self._everything[self._whole(name)]
 
     def __contains__(self, name: object) -> bool:
-        return f"{name}{self._suffix}" in self._everything
+        return isinstance(name, str) and self._whole(name) in self._everything
+
+    def _whole(self, name: str) -> str:
+        longer = name + self._suffix
+        return name if name.endswith(self._suffix) and longer not in self._everything else longer
 
     def __iter__(self) -> Iterator[str]:
         return (name.removesuffix(self._suffix) for name in self._everything if name.endswith(self._suffix))

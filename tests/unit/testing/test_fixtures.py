@@ -30,17 +30,25 @@ def test_a_failed_test_shows_what_was_in_the_topics(tmp_path: Path) -> None:
     code, output = run(
         """
         import ottla
+        import pytest
 
-        def test_orders(ottla_broker):
-            with ottla.Producer(bootstrap_servers=ottla_broker.bootstrap_servers) as producer:
-                producer.send("orders", b"an order", key=b"alice").get(10)
+        @pytest.fixture
+        def shop():
+            with ottla.Broker() as broker:
+                yield broker
+
+        def test_orders(ottla_broker, shop):
+            for broker in (ottla_broker, shop):
+                with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+                    producer.send("orders", b"an order", key=b"alice").get(10)
             assert ottla_broker.topics["orders"].values() == [b"another order"]
         """,
         tmp_path,
     )
     assert code == 1
-    assert "ottla_broker at the end of the test" in output
-    assert "topic orders: 1 record\n  0@0  alice: an order" in output
+    for fixture in ("ottla_broker", "shop"):
+        assert f" {fixture} at the end of the test" in output
+    assert output.count("topic orders: 1 record\n  0@0  alice: an order") == 2
 
 
 def test_a_marker_that_cannot_work_is_an_error(tmp_path: Path) -> None:
@@ -77,6 +85,7 @@ def test_tests_share_a_broker_in_each_process_of_xdist(tmp_path: Path) -> None:
                 producer.send(shared.topic("orders"), b"%d" % number).get(10)
             assert list(shared.topics) == ["orders"]
             assert shared.topics["orders"].values() == [b"%d" % number]
+            assert shared.topics[shared.topic("orders")].values() == [b"%d" % number]
             shared.faults.cut("Produce")
         """,
         tmp_path,
