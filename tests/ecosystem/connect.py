@@ -27,20 +27,20 @@ def run(broker: Peer, directory: Path) -> str:
     source.touch()
     create(broker.bootstrap_servers, ottla.NewTopic(TOPIC, 1))
     with running(first, second):
-        until(lambda: _get(url, "/connectors") == [], f"the first worker does not answer\n{first.last_output()}")
+        until(lambda: _get(url, "/connectors") == [], "the first worker does not answer", first, second)
         _put(url, "from-file", {"connector.class": "FileStreamSource", "file": str(source), "topic": TOPIC})
         _put(url, "to-file", {"connector.class": "FileStreamSink", "file": str(sink), "topics": TOPIC})
         _append(source, lines[:1000])
-        until(lambda: _is_in(sink, lines[:1000]), _problem("the first lines are not there", first, second))
+        until(lambda: _is_in(sink, lines[:1000]), "the first lines are not there", first, second)
         first.kill()
         _append(source, lines[1000:2000])
-        until(lambda: _is_in(sink, lines[:2000]), _problem("a worker was killed, and lines are missing", second))
+        until(lambda: _is_in(sink, lines[:2000]), "a worker was killed, and lines are missing", second)
         first.start()
         broker.kill()
         _append(source, lines[2000:])
         broker.start()
-        until(lambda: _is_in(sink, lines), _problem("the broker was killed, and lines are missing", first, second))
-        until(lambda: _states(other_url) == {"RUNNING"}, _problem("tasks do not run", first, second))
+        until(lambda: _is_in(sink, lines), "the broker was killed, and lines are missing", first, second)
+        until(lambda: _states(other_url) == {"RUNNING"}, "tasks do not run", first, second)
         second.stop()
         first.stop()
     written = [record.value.decode() for record in committed(broker.bootstrap_servers, TOPIC) if record.value]
@@ -70,10 +70,6 @@ def _worker(broker: Peer, directory: Path, number: int) -> tuple[Program, str]:
     file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
     return Program(directory, f"worker-{number}", main, [str(file)]), url
-
-
-def _problem(what: str, *workers: Program) -> str:
-    return "\n".join([what, *(each.last_output() for each in workers)])
 
 
 def _get(url: str, path: str) -> Any:

@@ -28,7 +28,7 @@ ARTIFACTS = (
         )
     ),
 )
-SECONDS = 120.0
+SECONDS = 300.0
 _LOG4J = """\
 status = error
 appender.console.type = Console
@@ -49,12 +49,12 @@ def jars() -> str:
     return class_path("ecosystem", ARTIFACTS)
 
 
-def until(is_done: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
-    """Wait for a condition; raises `Failed` if it takes too long."""
-    deadline = time.monotonic() + seconds
+def until(is_done: Callable[[], object], what: str, *programs: Program) -> None:
+    """Wait for a condition; raises `Failed`, with the last output of `programs`, if it takes too long."""
+    deadline = time.monotonic() + SECONDS
     while not is_done():
         if time.monotonic() > deadline:
-            raise Failed(f"after {seconds:g} s: {what}")
+            raise Failed("\n".join([f"after {SECONDS:g} s: {what}", *(each.last_output() for each in programs)]))
         time.sleep(0.05)
 
 
@@ -104,7 +104,8 @@ class Program:
         """Wait until it has printed a pattern that often."""
         until(
             lambda: self._has_ended() or len(re.findall(pattern, self.text())) >= times,
-            f"{self.name} has not printed {pattern!r}\n{self.last_output()}",
+            f"{self.name} has not printed {pattern!r}",
+            self,
         )
         if self._has_ended():
             raise Failed(f"{self.name} has ended\n{self.last_output()}")
