@@ -91,7 +91,7 @@ bench-security: setup ## TLS and logins, compared with Apache Kafka (Java 17+ an
 	$(BIN)/python -m benchmarks.security $(ARGS)
 	$(BIN)/python -m benchmarks.authorization
 
-bench-spark: setup ## the data source, compared with Spark's Kafka connector from Maven Central, and shared reads of pipelines
+bench-spark: setup ## the data source, compared with Spark's Kafka connector (Maven), and shared reads of pipelines
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 	$(BIN)/python -m benchmarks.spark --scale
 	$(BIN)/python -m benchmarks.pipelines --memory 1g
@@ -166,7 +166,7 @@ compat-java-cluster: setup ## the Java client while leaders of a cluster die (ne
 compat-go-cluster: setup ## a Go client while leaders of a cluster die (needs Go)
 	$(BIN)/python -m tests.cluster.foreign tests/compat/run_go.sh
 
-compat-spark: setup ## format("ottla") beside Spark's Kafka connector from Maven Central, case by case
+compat-spark: setup ## format("ottla") beside Spark's Kafka connector, case by case (needs Java 17+ and Maven)
 	$(BIN)/python -m tests.compat_spark $(ARGS)
 
 compat-dump: setup ## Kafka's dump tool on ottla's files (needs Java 17+ and Maven)

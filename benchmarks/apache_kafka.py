@@ -3,9 +3,9 @@
     with ApacheKafka(config={"num.partitions": 3}) as kafka:
         kafka.bootstrap_servers, kafka.pid, kafka.data_dir
 
-`python -m benchmarks.apache_kafka --port 9093` runs one until Ctrl-C. The jars are downloaded once from Maven Central
-to $OTTLA_BENCH_CACHE (or ~/.cache/ottla-bench). The JVM has the flags of kafka-server-start.sh. The broker has
-Kafka's defaults, except for the settings that a single node needs.
+`python -m benchmarks.apache_kafka --port 9093` runs one until Ctrl-C. Maven downloads the jars once. The JVM
+has the flags of kafka-server-start.sh. The broker has Kafka's defaults, except for the settings that a single node
+needs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import maven
 from benchmarks.peer import HOST, Peer, Unavailable, free_port
 
 KAFKA_VERSION = "4.2.0"
@@ -140,55 +140,8 @@ def find_java() -> str:
 
 
 def class_path(name: str = "kafka", artifacts: Sequence[str] = KAFKA) -> str:
-    """Return the class path of artifacts with what they need. Maven downloads them on first use, to a directory."""
-    jars = _cache() / f"{name}-{KAFKA_VERSION}"
-    if not jars.is_dir():
-        _fetch_jars(jars, [*artifacts, _LOGGING])
-    return f"{jars}/*"
-
-
-def _cache() -> Path:
-    given = os.environ.get("OTTLA_BENCH_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "ottla-bench"
-
-
-def _fetch_jars(target: Path, artifacts: Sequence[str]) -> None:
-    mvn = shutil.which("mvn")
-    if mvn is None:
-        raise Unavailable(
-            f"Apache Kafka {KAFKA_VERSION} is not in {target}, and there is no mvn on the PATH to fetch it"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        pom, jars = Path(scratch, "pom.xml"), Path(scratch, "jars")
-        pom.write_text(_pom(artifacts))
-        _run_maven([mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"])
-        try:
-            jars.rename(target)
-        except OSError:
-            if not target.is_dir():  # otherwise another process was faster
-                raise
-
-
-def _pom(artifacts: Sequence[str]) -> str:
-    fields = ("groupId", "artifactId", "version")
-    dependencies = (
-        "".join(f"<{field}>{value}</{field}>" for field, value in zip(fields, artifact.split(":"), strict=True))
-        for artifact in artifacts
-    )
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>ottla</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>"
-        f"<dependencies>{''.join(f'<dependency>{each}</dependency>' for each in dependencies)}</dependencies></project>"
-    )
-
-
-def _run_maven(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        reason = errors[0] if errors else f"mvn ended with code {done.returncode}"
-        raise Unavailable(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {reason}")
+    """Return the class path of artifacts with what they need. Maven downloads them on first use."""
+    return f"{maven.directory(f'{name}-{KAFKA_VERSION}', [*artifacts, _LOGGING])}/*"
 
 
 def _leave(number: int, frame: object) -> None:

@@ -140,11 +140,9 @@ def run_theirs(spark: Any, directory: Path, servers: str, topic: str, kind: str,
 
 
 def theirs(kind: str, directory: Path, memory: str) -> Any:
-    import pyspark
-
     from benchmarks.spark_connector import jars
 
-    more = {"spark.jars": ",".join(map(str, jars(pyspark.__version__)[1])), "spark.jars.packages": JARS[kind]}
+    more = {"spark.jars": ",".join(map(str, jars())), "spark.jars.packages": JARS[kind]}
     if kind == "iceberg jar":
         more |= {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

@@ -32,7 +32,7 @@ import ottla
 from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.peer import Unavailable
 from benchmarks.processes import JAVA, PYTHON, Watch
-from benchmarks.spark_connector import jars
+from benchmarks.spark_connector import VERSION, jars
 from benchmarks.values import values
 from ottla.spark import session
 
@@ -309,9 +309,8 @@ def main() -> None:
         if not args.alone and args.connector != OURS:
             import pyspark
 
-            version, files = jars(pyspark.__version__)
-            print(f"compared with Spark's connector {version} on Spark {pyspark.__version__}")
-            conf["spark.jars"] = ",".join(map(str, files))
+            conf["spark.jars"] = ",".join(map(str, jars()))
+            print(f"compared with Spark's connector {VERSION} on Spark {pyspark.__version__}")
     except Unavailable as why:
         print(f"ottla is measured alone: {why}")
     spark = session("benchmark", master=f"local[{args.cores}]", conf=conf, log_level="fatal")

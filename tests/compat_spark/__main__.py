@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peer import Unavailable
-from benchmarks.spark_connector import jars
+from benchmarks.spark_connector import VERSION, jars
 from tests.compat_spark import reading, streaming, writing  # noqa: F401
 from tests.compat_spark.cases import CASES, Case
 from tests.compat_spark.differences import ELSEWHERE, REASONS
@@ -62,11 +62,11 @@ def main() -> int:
     try:
         import pyspark
 
-        version, files = jars(pyspark.__version__)
+        files = jars()
     except Unavailable as why:
         print(f"skipped: Spark's Kafka connector is not available. {why}")
         return 0
-    print(f"Spark {pyspark.__version__}, Spark's Kafka connector {version}, {len(chosen)} cases", flush=True)
+    print(f"Spark {pyspark.__version__}, Spark's Kafka connector {VERSION}, {len(chosen)} cases", flush=True)
     outcomes = _compared(chosen, files)
     if args.docs:
         _publish(args.docs)
