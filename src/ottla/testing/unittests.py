@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import unittest
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from ottla.broker.broker import Broker
 from ottla.testing.report import contents
+
+__unittest = True
+"""Tracebacks leave out the frames of this module, as those of unittest, and show the line of the test."""
 
 
 class BrokerTestCase(unittest.TestCase):
@@ -25,13 +29,20 @@ class BrokerTestCase(unittest.TestCase):
     broker_config: ClassVar[dict[str, Any]] = {}
     """Broker configs, and the arguments of `ottla.Broker` under their names."""
     broker: Broker
+    _problem: Exception | None = None
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        names = ("data_dir", "listen", "clock", "from_snapshot", "tls", "users", "acls", "registry")
-        arguments = {name: value for name, value in self.broker_config.items() if name in names}
-        config = {name: value for name, value in self.broker_config.items() if name not in names}
-        with Broker(**arguments, config=config) as self.broker:
+        with ExitStack() as stack:
+            try:
+                self.broker = stack.enter_context(Broker(**self.broker_config))
+            except Exception as error:  # An error of this test. Raised here, it would end the run of all tests.
+                self._problem = error
             return super().run(result)
+
+    def _callSetUp(self) -> None:  # noqa: N802
+        if self._problem is not None:
+            raise self._problem
+        super()._callSetUp()  # type: ignore[misc]
 
     def _callTestMethod(self, method: Any) -> None:  # noqa: N802
         try:

@@ -116,6 +116,12 @@ def test_unittest(tmp_path: Path) -> None:
                     self.broker.clock.advance(hours=1)
                     self.assertEqual(self.broker.topics["orders"].values(), [])
 
+            class Mistaken(BrokerTestCase):
+                broker_config = {"num_partition": 3}
+
+                def test_that_cannot_start(self):
+                    pass
+
             class InAsyncio(BrokerTestCase, unittest.IsolatedAsyncioTestCase):
                 async def test_that_passes(self):
                     async with aio.Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
@@ -128,8 +134,10 @@ def test_unittest(tmp_path: Path) -> None:
         [sys.executable, "-m", "unittest", "test_of_a_user"],
         cwd=tmp_path, timeout=120, check=False, capture_output=True, text=True,
     )  # fmt: skip
-    assert "Ran 2 tests" in done.stderr, done.stderr
-    assert "FAILED (failures=1)" in done.stderr
+    assert "Ran 3 tests" in done.stderr, done.stderr
+    assert "FAILED (failures=1, errors=1)" in done.stderr
+    assert 'self.assertEqual(self.broker.topics["orders"].values(), [])' in done.stderr
+    assert "num_partition. Did you mean num.partitions?" in done.stderr
     assert "The broker at the end of the test:\ntopic orders: 1 record\n  1@0  an order" in done.stderr
 
 
