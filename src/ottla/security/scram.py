@@ -95,7 +95,9 @@ def pretended(mechanism: ScramMechanism, username: str, secret: str, iterations:
     cluster: all brokers know it, also after a restart, and a client learns it only once it has logged in.
     """
     salt_size, size = max(salt_size, 1), _KEY_SIZES[mechanism]
-    made_up = hashlib.shake_256(f"{secret} {username}".encode("utf-8", "surrogatepass")).digest(salt_size + size)
+    # With the mechanism, because a user that exists has another salt for each.
+    source = f"{secret} {mechanism.mechanism} {username}".encode("utf-8", "surrogatepass")
+    made_up = hashlib.shake_256(source).digest(salt_size + size)
     return Credential(made_up[:salt_size], made_up[salt_size:], bytes(size), iterations)
 
 

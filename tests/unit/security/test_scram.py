@@ -87,6 +87,8 @@ def test_an_unknown_user_sees_the_same_as_one_with_a_wrong_password() -> None:
     assert seen({}) == seen({"alice": stored(SHA256, "x")})
     again = [pretended(SHA512, "alice", "s", 4096, 20) for _ in range(2)]
     assert again[0] == again[1] != pretended(SHA512, "alice", "another secret", 4096, 20)
+    # A user that exists has a salt of its own for each mechanism.
+    assert again[0].salt != pretended(SHA256, "alice", "s", 4096, 20).salt
     assert len(again[0].salt) == 20
     assert not is_password(SHA512, again[0], "")
 
