@@ -50,15 +50,15 @@ class Refusals:
     def add(self, call: Call, need: Need, name: str) -> None:
         """Take note that a client was refused something."""
         self._node.metrics.denied(need.operation.title, need.resource_type.title)
-        question = (call.principal, call.connection.client_host, need.operation, need.resource_type, name)
         known = (call.principal, need.operation, need.resource_type, shown(name))
-        if known in self._logged or self._node.authorizer is None:
+        # A request can name very many resources, so a line that is left out is not written either.
+        if known in self._logged or self._node.authorizer is None or self._lines.leave_out():
             return
-        decision = self._node.authorizer.decide(*question)
-        if self._lines.warning("%s", decision.sentence(*question)):
-            if len(self._logged) >= REMEMBERED:
-                self._logged.clear()
-            self._logged.add(known)
+        question = (call.principal, call.connection.client_host, need.operation, need.resource_type, name)
+        self._lines.warning("%s", self._node.authorizer.decide(*question).sentence(*question))
+        if len(self._logged) >= REMEMBERED:
+            self._logged.clear()
+        self._logged.add(known)
 
 
 def new_authorizer(node: Node) -> Authorizer | None:

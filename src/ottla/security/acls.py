@@ -23,6 +23,11 @@ CLUSTER_NAME = "kafka-cluster"
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
+@lru_cache
+def _title(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
 class _Named(IntEnum):
     """A number of the protocol with the name that Kafka's tools write. A number that nobody knows is UNKNOWN."""
 
@@ -37,7 +42,7 @@ class _Named(IntEnum):
         >>> Operation.DESCRIBE_CONFIGS.title
         'DescribeConfigs'
         """
-        return "".join(word.capitalize() for word in self.name.split("_"))
+        return _title(self.name)
 
     @classmethod
     def of(cls, given: str | int) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from uuid import UUID
 
@@ -10,7 +11,9 @@ from crc32c import crc32c
 
 import ottla
 from ottla import errors
+from ottla.broker.handlers import HANDLERS
 from ottla.protocol.apis import ApiKey
+from unit.broker.permission_requests import requests
 from unit.broker.wire import Wire, batch, fetch_request
 
 MANY = 30_000
@@ -80,6 +83,31 @@ def test_a_request_about_very_many_resources_is_answered_for_each(wire: Wire) ->
     resources = [{"resource_type": 2, "resource_name": f"many-{n}", "configs": []} for n in range(MANY)]
     answer = wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
     assert [response.resource_name for response in answer.responses] == [r["resource_name"] for r in resources]
+
+
+@pytest.mark.parametrize(
+    "api_key",
+    [
+        ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ],
+)  # fmt: skip
+def test_others_are_served_while_very_many_topics_are_looked_up(
+    wire: Wire, api_key: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each topic may cost a refusal, so the work between two turns of the event loop has an end."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr("ottla.broker.large_requests.asyncio.sleep", pause)
+    asked = requests([f"many-{n}" for n in range(1000)], {}, fresh=())[api_key]
+    answer = wire.call(api_key, HANDLERS[api_key].last, asked)
+    assert len(answer.topics) == 1000
+    assert pauses.count(0) >= 10
 
 
 def test_what_is_named_twice_is_refused_once(wire: Wire) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable
 
 from ottla import errors
 from ottla.broker.authorization import check
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
 from ottla.protocol.apis import ApiKey
@@ -23,18 +23,20 @@ DELETE = need("delete_records", Operation.DELETE, ResourceType.TOPIC)
 Waits = list[tuple[Message, Partition, Future[None]]]
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message]:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     waits: Waits = []
     response: Message = {
         "topics": [
             {
                 "name": topic.name,
-                "partitions": [_delete(node, call, topic.name, entry, waits) for entry in topic.partitions],
+                "partitions": [
+                    _delete(node, call, topic.name, entry, waits) async for entry in with_pauses(topic.partitions)
+                ],
             }
-            for topic in request.topics
+            async for topic in with_pauses(request.topics)
         ]
     }
-    return _when_deleted(waits, response, request.timeout) if waits else response
+    return await _when_deleted(waits, response, request.timeout) if waits else response
 
 
 def _delete(node: Node, call: Call, topic: str, entry: Struct, waits: Waits) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.broker.authorization import check
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.errors import KafkaError
 from ottla.protocol.apis import ApiKey
@@ -14,11 +15,16 @@ API = ApiKey.DESCRIBE_PRODUCERS
 READ = need("describe_producers", Operation.READ, ResourceType.TOPIC)
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     return {
         "topics": [
-            {"name": topic.name, "partitions": [_describe(node, call, topic.name, i) for i in topic.partition_indexes]}
-            for topic in request.topics
+            {
+                "name": topic.name,
+                "partitions": [
+                    _describe(node, call, topic.name, index) async for index in with_pauses(topic.partition_indexes)
+                ],
+            }
+            async for topic in with_pauses(request.topics)
         ]
     }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ottla.broker.authorization import authorized_operations, check, sees
 from ottla.broker.handlers.metadata import topic_message
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.errors import KafkaError
 from ottla.metadata.machine import check_topic_name
@@ -19,7 +20,7 @@ DESCRIBE = need("describe_topic_partitions", Operation.DESCRIBE, ResourceType.TO
 SEE = need("describe_topic_partitions", Operation.DESCRIBE, ResourceType.TOPIC, Denied.HIDDEN)
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or (name for name in node.metadata.topics if sees(node, call, SEE, name)))
     first = 0
@@ -29,9 +30,11 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
             first = max(0, request.cursor.partition_index)
     room = max(1, min(request.response_partition_limit, node.config.max_request_partition_size_limit))
     topics: list[Message] = []
-    for name in names:
+    async for name in with_pauses(names):
         if room == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        if not asked and name not in node.metadata.topics:
+            continue  # Deleted during a pause.
         topic = _topic(node, call, name)
         partitions: list[Any] = topic["partitions"]
         topic["partitions"] = partitions[first : first + room]

@@ -44,7 +44,7 @@ class Found(NamedTuple):
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     counts = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     topics = []
-    for topic in request.topics:
+    async for topic in with_pauses(request.topics):
         partitions = []
         async for partition in with_pauses(topic.partitions):
             twice = counts[topic.name, partition.partition_index] > 1

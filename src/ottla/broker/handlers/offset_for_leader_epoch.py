@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.broker.authorization import check
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.errors import KafkaError
 from ottla.protocol.apis import ApiKey
@@ -14,14 +15,16 @@ API = ApiKey.OFFSET_FOR_LEADER_EPOCH
 DESCRIBE = need("offset_for_leader_epoch", Operation.DESCRIBE, ResourceType.TOPIC)
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     return {
         "topics": [
             {
                 "topic": topic.topic,
-                "partitions": [_partition(node, call, topic.topic, entry) for entry in topic.partitions],
+                "partitions": [
+                    _partition(node, call, topic.topic, entry) async for entry in with_pauses(topic.partitions)
+                ],
             }
-            for topic in request.topics
+            async for topic in with_pauses(request.topics)
         ]
     }
 

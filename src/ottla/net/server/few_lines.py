@@ -21,12 +21,18 @@ class FewLines:
 
     def warning(self, text: str, *values: object) -> bool:
         """Log a line, unless there were too many in this second. Return whether it was logged."""
-        self.end_second()
-        if self._lines >= MOST_PER_SECOND:
-            self._left_out += 1
+        if self.leave_out():
             return False
         self._lines += 1
         self._logger.warning(text, *values)
+        return True
+
+    def leave_out(self) -> bool:
+        """Count a line if there were too many in this second. Return whether that is so."""
+        self.end_second()
+        if self._lines < MOST_PER_SECOND:
+            return False
+        self._left_out += 1
         return True
 
     def end_second(self) -> None:
