@@ -83,7 +83,17 @@ def test_the_chart_of_a_young_group_begins_with_the_group() -> None:
 def test_a_rebalance_with_more_moves_than_are_recorded_makes_earlier_owners_uncertain() -> None:
     history = GroupHistory((rebalance(0, 100_000, (1, "a-1", "b-1"), moved=500),), None, 1)
     found = ownership(rebalances_of(history), [member("b-1", P1)], first=0, last=300_000)
-    assert found.unknown_before == 101_000
+    assert found.doubtful_before == 101_000
+    assert found.unknown_before is None
+
+
+def test_owners_before_a_rebalance_of_which_nothing_is_known_are_left_out() -> None:
+    """Apache Kafka's records of a consumer group have its epochs, but not what moved."""
+    derived = (Derived(100_000, 1, 0, 1), Derived(200_000, 2, 0, 2))
+    rebalances = rebalances_of(GroupHistory((), None, 2, derived))
+    found = ownership(rebalances, [member("a-1", P0), member("b-1", P1)], first=50_000, last=300_000)
+    assert found.rows == {P0: [(200_000, 300_000, "a-1")], P1: [(200_000, 300_000, "b-1")]}
+    assert found.unknown_before == 200_000
 
 
 def test_the_chart_is_xml_with_a_link_for_each_rebalance_and_one_color_for_a_client_that_comes_back() -> None:

@@ -148,8 +148,10 @@ class Ownership:
     last: Millis
     rows: Mapping[TopicPartition, Sequence[tuple[Millis, Millis, str | None]]]
     """For each partition: from, to, and the member id; None if nobody had it."""
+    doubtful_before: Millis | None = None
+    """Before this time some owners may be wrong, because a rebalance moved more partitions than are recorded."""
     unknown_before: Millis | None = None
-    """Before this time some owners are unknown, because a rebalance moved more partitions than are recorded."""
+    """Before this time no owners are known, because nothing shows what a rebalance moved. Rows begin here."""
 
 
 def chart_start(rebalances: Sequence[Rebalance], *, first: Millis, last: Millis) -> Millis:
@@ -170,7 +172,7 @@ def ownership(
         owners.update({_place(move): move.target for move in rebalance.moves if _place(move) not in owners})
     spans: dict[TopicPartition, list[tuple[Millis, Millis, str | None]]] = {key: [] for key in owners}
     ends = dict.fromkeys(owners, last)
-    unknown_before = None
+    doubtful_before = unknown_before = None
     for rebalance in sorted(rebalances, key=lambda one: one.number, reverse=True):
         at = min(rebalance.ended_at, last)
         if at < first:
@@ -181,13 +183,17 @@ def ownership(
                 spans[key].append((at, ends[key], move.target))
                 ends[key] = at
             owners[key] = move.source
-        if rebalance.moves_left_out > 0 and unknown_before is None:
+        if rebalance.moved is None:
             unknown_before = at
+            break
+        if rebalance.moves_left_out > 0 and doubtful_before is None:
+            doubtful_before = at
+    begin = first if unknown_before is None else unknown_before
     for key, end in ends.items():
-        if first < end:
-            spans[key].append((first, end, owners[key]))
+        if begin < end:
+            spans[key].append((begin, end, owners[key]))
     rows = {key: some[::-1] for key, some in sorted(spans.items())}
-    return Ownership(first, last, rows, unknown_before)
+    return Ownership(first, last, rows, doubtful_before, unknown_before)
 
 
 def _place(move: PartitionMove) -> TopicPartition:
