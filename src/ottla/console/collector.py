@@ -1,8 +1,8 @@
 """Reads the cluster once for all pages, and only while somebody looks.
 
 A round has four steps, and each one shows on the pages at once: the metadata, the ends of all logs, the lag of all
-groups, the controller. A step is a fixed number of requests for each broker. After a round the collector rests for
-`INTERVAL` seconds and at least `REST` times as long as the round took, so that a large cluster does not keep it busy.
+groups, the controller. A step is a fixed number of requests for each broker. After a round the collector rests, so
+that a large cluster does not keep it busy (`rest_after`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ottla.types import BrokerId, Millis, TopicPartition
 logger = logging.getLogger(__name__)
 
 INTERVAL = 5.0
-REST = 9
+REST, LONGEST_REST = 9, 60.0
+"""How many times as long as a round the collector rests after it, and for how many seconds at most."""
 LINGER = 20.0
 """For how long a page without live updates counts as somebody who looks."""
 PATIENCE = 0.2
@@ -172,15 +173,17 @@ class Collector:
             began = loop.time()
             # An action during the round may come too late for it.
             self._wake.clear()
+            failed = True
             try:
                 await self._round()
+                failed = False
             except KafkaError as error:
                 self._set(problem=str(error))
             except Exception as error:
                 logger.exception("cannot read the cluster")
                 self._set(problem=f"unexpected {type(error).__name__}: {error}")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(self._interval, REST * (loop.time() - began))):
+                async with asyncio.timeout(rest_after(loop.time() - began, self._interval, failed=failed)):
                     await self._wake.wait()
 
     async def _round(self) -> None:
@@ -237,6 +240,17 @@ class Collector:
         self.version += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def rest_after(seconds: float, interval: float, *, failed: bool) -> float:
+    """How long to rest after a round.
+
+    One that failed has only waited for brokers that did not answer. They may be back at any moment.
+
+    >>> [rest_after(seconds, 5.0, failed=False) for seconds in (0.1, 2.0, 20.0)], rest_after(20.0, 5.0, failed=True)
+    ([5.0, 18.0, 60.0], 5.0)
+    """
+    return interval if failed else max(interval, min(REST * seconds, LONGEST_REST))
 
 
 def _sizes(answers: Mapping[BrokerId, dict[str, LogDir] | KafkaError]) -> dict[str, object]:
