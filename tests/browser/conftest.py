@@ -89,10 +89,11 @@ def open_page(browser: playwright.Browser, broker: Broker) -> Iterator[OpenPage]
     errors: list[str] = []
     contexts: list[playwright.BrowserContext] = []
 
-    def failed(text: str, refused: bool, busy: bool) -> None:
+    def failed(message: playwright.ConsoleMessage, refused: bool, busy: bool) -> None:
+        text, where = message.text, message.location["url"]
         allowed = (refused and "responded with a status of 4" in text) or (busy and "a status of 503" in text)
         if not allowed:
-            errors.append(text)
+            errors.append(f"{text} {where}")
 
     def opens(
         path: str,
@@ -108,7 +109,7 @@ def open_page(browser: playwright.Browser, broker: Broker) -> Iterator[OpenPage]
         context.set_default_timeout(15_000)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: message.type == "error" and failed(message.text, refused, busy))
+        page.on("console", lambda message: message.type == "error" and failed(message, refused, busy))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("dialog", lambda dialog: (errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.goto((url or broker.console_url) + path)

@@ -25,8 +25,10 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def orders(broker: Broker) -> str:
+    # The records of orders are old: on a slow machine retention would delete them before the last test.
+    kept = NewTopic("orders", 3, configs={"retention.ms": "-1"})
     with Admin(broker.client_config()) as admin:
-        admin.create_topics([NewTopic("orders", 3), NewTopic("hostile", 1), NewTopic("tailed", 1), NewTopic("made", 2)])
+        admin.create_topics([kept, NewTopic("hostile", 1), NewTopic("tailed", 1), NewTopic("made", 2)])
     with Producer(broker.client_config()) as producer:
         for number in range(90):
             order = {

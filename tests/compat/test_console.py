@@ -29,8 +29,8 @@ def console(bootstrap_servers: str) -> Iterator[httpx.Client]:
 
 
 def _loaded(console: httpx.Client, path: str, wanted: str) -> str:
-    """Load a page until it shows something that is read in the background."""
-    deadline = time.monotonic() + 30
+    """Load a page until it shows something that is read in the background: on a slow machine, once in a minute."""
+    deadline = time.monotonic() + 120
     while wanted not in (text := console.get(path).text):
         assert time.monotonic() < deadline, text
         time.sleep(0.1)

@@ -24,8 +24,10 @@ HOSTILE = "<script>alert(1)</script>\u202e\x1b[0m'\"&"
 
 @pytest.fixture(scope="module")
 def topic(broker: Broker) -> str:
+    # Some records are old: on a slow machine retention would delete them before the last test.
+    configs = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
     with Admin(broker.client_config()) as admin:
-        admin.create_topics([NewTopic("shown", 2, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})])
+        admin.create_topics([NewTopic("shown", 2, configs=configs)])
     with Producer(broker.client_config()) as producer:
         for number in range(60):
             value = json.dumps({"id": number, "text": HOSTILE}, ensure_ascii=False).encode()
