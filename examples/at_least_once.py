@@ -30,9 +30,10 @@ def main() -> None:
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         max_poll_records=10,
+        session_timeout_ms=6000,  # after a crash, the next run waits for this time
     ) as consumer:
         consumer.subscribe([args.topic])
-        while records := consumer.poll(5.0):
+        while records := consumer.poll(10.0):
             for record in records:
                 row = (record.partition, record.offset, record.value.decode())
                 database.execute("INSERT INTO results VALUES (?, ?, ?)", row)

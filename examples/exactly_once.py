@@ -46,10 +46,14 @@ def main() -> None:
     database.executescript(TABLES)
     processed = 0
     with Consumer(
-        bootstrap_servers=args.servers, group_id="exactly-once", enable_auto_commit=False, max_poll_records=10
+        bootstrap_servers=args.servers,
+        group_id="exactly-once",
+        enable_auto_commit=False,
+        max_poll_records=10,
+        session_timeout_ms=6000,  # after a crash, the next run waits for this time
     ) as consumer:
         consumer.subscribe([args.topic], listener=ReadOn(consumer, database))
-        while records := consumer.poll(5.0):
+        while records := consumer.poll(10.0):
             with database:  # one transaction: all of it is there after a crash, or nothing
                 for record in records:
                     row = (record.partition, record.offset, record.value.decode())

@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--instance", default="0")
-    parser.add_argument("--patience", type=float, default=5.0, help="exit after this many seconds without records")
+    parser.add_argument("--patience", type=float, default=10.0, help="exit after this many seconds without records")
     parser.add_argument("--crash-after", type=int, default=-1)
     args = parser.parse_args()
     processed = 0
@@ -35,6 +35,7 @@ def main() -> None:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             max_poll_records=10,
+            session_timeout_ms=6000,  # after a crash, the next run waits for this time
         ) as consumer,
     ):
         producer.init_transactions()

@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("servers")
     parser.add_argument("topic")
     parser.add_argument("file")
-    parser.add_argument("--patience", type=float, default=5.0, help="exit after this many seconds without records")
+    parser.add_argument("--patience", type=float, default=10.0, help="exit after this many seconds without records")
     parser.add_argument("--crash-after", type=int, default=-1)
     args = parser.parse_args()
     (write if args.what == "write" else read)(args)
@@ -49,6 +49,7 @@ def read(args: argparse.Namespace) -> None:
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         max_poll_records=10,
+        session_timeout_ms=6000,  # after a crash, the next run waits for this time
     ) as consumer:
         consumer.subscribe([args.topic])
         while records := consumer.poll(args.patience):

@@ -55,6 +55,17 @@ def test_what_a_crash_costs(own_broker: Any, tmp_path: Path, example: str, left:
     assert sum(count - 1 for count in seen.values()) == doubled
 
 
+@pytest.mark.parametrize(
+    "example",
+    ["at_most_once", "at_least_once", "exactly_once", "exactly_once_transactions", "exactly_once_unique_keys"],
+)
+def test_examples_wait_longer_than_for_the_session_of_one_that_crashed(example: str) -> None:
+    code = (EXAMPLES / f"{example}.py").read_text()
+    (session,) = re.findall(r"session_timeout_ms=(\d+)", code)
+    (patience,) = re.findall(r"(?:consumer\.poll\(|default=)(\d+\.\d)", code)
+    assert float(patience) > int(session) / 1000
+
+
 def remove_members(servers: str, group: str) -> None:
     from ottla.clients.admin.blocking import Admin
 
