@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from argparse import Namespace
 
 from ottla.cli.options import UsageError, parse_setting, settings
@@ -95,9 +96,12 @@ async def set_(admin: AsyncAdmin, args: Namespace) -> int:
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text.replace(",", ""))
+        value = float(text.replace(",", ""))
     except ValueError:
-        raise UsageError(f"{name} must be a number above 0, not {text!r}") from None
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"{name} must be a number above 0, not {text!r}; `ottla quotas remove` ends a limit")
+    return value
 
 
 async def remove(admin: AsyncAdmin, args: Namespace) -> int:

@@ -78,12 +78,24 @@ def describe(whom: Entity) -> str:
     return ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in whom)
 
 
+def hint(name: str, allowed: Iterable[str]) -> str:
+    """Return what to do about a quota that is not one of those that are allowed, as the next sentence.
+
+    >>> hint(CONNECTIONS, CLIENT_QUOTAS)
+    ' This quota is for addresses (ip).'
+    """
+    if name in IP_QUOTAS:
+        return " This quota is for addresses (ip)."
+    if name in CLIENT_QUOTAS:
+        return f" This quota is for users and client ids. Use {', '.join(allowed)}."
+    return did_you_mean(name, allowed) or f" Use {', '.join(allowed)}."
+
+
 def check(whom: Entity, name: str, value: float) -> None:
     """Raise InvalidRequest if an entity cannot have such a quota."""
     allowed = IP_QUOTAS if whom[0][0] == IP else CLIENT_QUOTAS
     if name not in allowed:
-        hint = did_you_mean(name, allowed) or f" Use {', '.join(allowed)}."
-        raise InvalidRequest(f"Invalid configuration key {name[:300]} for {describe(whom)}.{hint}")
+        raise InvalidRequest(f"Invalid configuration key {name[:300]} for {describe(whom)}.{hint(name, allowed)}")
     if not value > 0:
         raise InvalidRequest(f"Quota {name} must be greater than 0, not {value:g}.")
     if math.isinf(value):

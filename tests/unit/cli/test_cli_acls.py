@@ -118,6 +118,10 @@ def test_questions_from_a_file(acls: Ottla, tmp_path: Path) -> None:
     wrong = acls("acls", "test", "--file", str(file))
     assert wrong.code == 2
     assert "permissions.txt:1: 'Raed' is no operation; did you mean Read?" in wrong.err
+    file.write_text("# nothing\n")
+    empty = acls("acls", "test", "--file", str(file))
+    assert empty.code == 2
+    assert "permissions.txt has no questions. Write a line like: allowed" in empty.err
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_an_entity_may_have_two_parts_and_a_default(ottla: Ottla, user: str) -> 
         (["set", "--user", "a", "--default-user", "producer_byte_rate=1"], "not allowed with"),
         (["set", "--ip", "10.0.0.1", "--user", "a", "connection_creation_rate=1"], "cannot have a user"),
         (["set", "--ip", "10.0.0.1", "producer_byte_rate=1"], "Use connection_creation_rate"),
+        (["set", "--user", "a", "connection_creation_rate=1"], "This quota is for addresses (ip)"),
         (["list", "--user", ""], "is empty"),
     ],
 )

@@ -48,6 +48,13 @@ def test_a_new_password_is_for_the_mechanisms_that_the_user_has(ottla: Ottla) ->
     changed = ottla("users", "password", "alice", "--iterations", "5000", stdin=b"new")
     assert changed.text.startswith("changed the password of alice;")
     assert users(ottla) == [("alice", "SCRAM-SHA-512", 5000)]
+    assert ottla("users", "password", "alice", stdin=b"newer").code == 0
+    assert users(ottla) == [("alice", "SCRAM-SHA-512", 5000)]
+    missing = ottla("users", "remove", "alice", "--mechanism", "SCRAM-SHA-256")
+    assert missing.code == 1
+    assert "user 'alice' has no password for SCRAM-SHA-256" in missing.err
+    removed = ottla("users", "remove", "alice", "--mechanism", "SCRAM-SHA-512")
+    assert removed.text == "removed the password for SCRAM-SHA-512 of alice\n"
 
 
 def test_passwords_come_from_the_terminal_a_file_or_the_environment(
@@ -83,7 +90,7 @@ class _Terminal:
         (("add", ""), b"hush", 2, "must not be empty"),
         (("add", "alice", "--mechanism", "PLAIN"), b"hush", 2, "choose one of SCRAM-SHA-256, SCRAM-SHA-512"),
         (("password", "nobody"), b"hush", 1, "there is no user 'nobody'; add it with ottla users add nobody"),
-        (("remove", "nobody"), b"", 1, "the users are: none"),
+        (("remove", "nobody"), b"", 1, "there is no user 'nobody'; the users are: none"),
     ],
 )
 def test_a_mistake_is_one_line_without_the_password(

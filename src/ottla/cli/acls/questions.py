@@ -41,6 +41,7 @@ Each line of the file is a question with the answer that it must have. A host ma
 
 The exit code is 0 if all answers are right, and 1 if not.
 """
+_EXAMPLE = "Write a line like: allowed User:etl Read topic orders"
 _CONFIGS = ("super.users", "allow.everyone.if.no.acl.found")
 
 
@@ -156,6 +157,8 @@ async def test(admin: AsyncAdmin, args: Namespace) -> int:
     expected = [(each, not args.denied) for each in _from_options(args)] if args.file is None or args.principal else []
     if args.file is not None:
         expected += _from_file(args.file)
+    if not expected and args.file is not None:
+        raise UsageError(f"{args.file} has no questions. {_EXAMPLE}")
     if not expected:
         raise UsageError("ask something: --principal, --operation and a resource such as --topic, or --file")
     rules = await read_rules(admin)
@@ -188,9 +191,7 @@ def _from_file(path: Path) -> list[tuple[Question, bool]]:
             if words:
                 found.append(_parse_line(words))
         except ValueError as error:
-            raise UsageError(
-                f"{path}:{number}: {error}. Write a line like: allowed User:etl Read topic orders"
-            ) from None
+            raise UsageError(f"{path}:{number}: {error}. {_EXAMPLE}") from None
     return found
 
 

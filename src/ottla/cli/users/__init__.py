@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ottla.cli.users.passwords import add_password_options, read_password
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.users import (
     MECHANISMS,
+    UserCredential,
     checked_iterations,
     checked_mechanisms,
     is_missing,
@@ -45,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _configure_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME")
-    _add_kind_options(parser, "both")
+    _add_kind_options(parser, "both", MIN_ITERATIONS)
     parser.add_argument(
         "--data-dir",
         type=Path,
@@ -62,7 +64,7 @@ def _run_add(args: Namespace, run: partial[int]) -> int:
 
 def _configure_password(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME")
-    _add_kind_options(parser, "those that the user has")
+    _add_kind_options(parser, "those that the user has", None)
 
 
 def _configure_remove(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +72,7 @@ def _configure_remove(parser: argparse.ArgumentParser) -> None:
     add_filter(parser, "--mechanism", MECHANISMS, "the password for this mechanism")
 
 
-def _add_kind_options(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_kind_options(parser: argparse.ArgumentParser, default: str, iterations: int | None) -> None:
     parser.add_argument(
         "--mechanism",
         action="append",
@@ -80,9 +82,9 @@ def _add_kind_options(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--iterations",
         type=whole_number,
-        default=MIN_ITERATIONS,
+        default=iterations,
         metavar="N",
-        help="how much work a guess of the password is, 4096 to 16384 (default: 4096)",
+        help=f"how much work a guess of the password is, 4096 to 16384 (default: {iterations or 'as before'})",
     )
     add_password_options(parser)
 
@@ -101,32 +103,37 @@ async def list_(admin: AsyncAdmin, args: Namespace) -> int:
 
 async def add(admin: AsyncAdmin, args: Namespace) -> int:
     name = _checked(args)
-    if await _mechanisms_of(admin, name):
+    if await _credentials_of(admin, name):
         raise OttlaError(f"there is a user {name!r} already; for a new password use  ottla users password {name}")
-    await _set_password(admin, args, name, args.mechanism)
+    await _set_password(admin, args, name, args.mechanism, args.iterations)
     return _done(args, name, "added")
 
 
 async def password(admin: AsyncAdmin, args: Namespace) -> int:
     name = _checked(args)
-    owned = await _mechanisms_of(admin, name)
+    owned = await _credentials_of(admin, name)
     if not owned:
         raise OttlaError(f"there is no user {name!r}; add it with  ottla users add {name}")
-    await _set_password(admin, args, name, args.mechanism or owned)
+    mechanisms = args.mechanism or [one.mechanism for one in owned]
+    # Never fewer than before: a new password must not be easier to guess than the old one.
+    iterations = args.iterations or max(one.iterations for one in owned)
+    await _set_password(admin, args, name, mechanisms, iterations)
     return _done(args, name, "changed")
 
 
-async def _set_password(admin: AsyncAdmin, args: Namespace, name: str, mechanisms: list[str] | None) -> None:
+async def _set_password(
+    admin: AsyncAdmin, args: Namespace, name: str, mechanisms: list[str] | None, iterations: int
+) -> None:
     secret = await asyncio.to_thread(read_password, args, name)
-    await admin.alter_users({name: secret}, mechanisms=mechanisms, iterations=args.iterations)
+    await admin.alter_users({name: secret}, mechanisms=mechanisms, iterations=iterations)
 
 
-async def _mechanisms_of(admin: AsyncAdmin, name: str) -> list[str]:
+async def _credentials_of(admin: AsyncAdmin, name: str) -> Sequence[UserCredential]:
     found = await admin.describe_users([name], raise_errors=False)
     for error in found.errors.values():
         if not is_missing(error):
             raise error
-    return [one.mechanism for one in found.get(name, ())]
+    return found.get(name, ())
 
 
 def _add_to_directory(args: Namespace) -> int:
@@ -142,13 +149,17 @@ def _add_to_directory(args: Namespace) -> int:
 
 async def remove(admin: AsyncAdmin, args: Namespace) -> int:
     results = await admin.alter_users(dict.fromkeys(args.names), mechanisms=args.mechanism, raise_errors=False)
-    for error in results.errors.values():
+    for name, error in results.errors.items():
         if is_missing(error):
-            known = ", ".join(await admin.describe_users()) or "none"
-            raise OttlaError(f"{error}; the users are: {known}")
+            known = await admin.describe_users()
+            if name in known:
+                raise error
+            raise OttlaError(f"there is no user {name!r}; the users are: {', '.join(known) or 'none'}")
         raise error
     if args.json:
         print_json([{"user": name, "status": "removed"} for name in results])
+    elif args.mechanism:
+        print(f"removed the password for {' and '.join(args.mechanism)} of {', '.join(results)}")
     else:
         print(f"removed {plural(len(results), 'user')}: {', '.join(results)}")
     return 0
@@ -156,7 +167,8 @@ async def remove(admin: AsyncAdmin, args: Namespace) -> int:
 
 def _checked(args: Namespace) -> str:
     try:
-        checked_iterations(args.iterations)
+        if args.iterations is not None:
+            checked_iterations(args.iterations)
         return user_name(args.name)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None

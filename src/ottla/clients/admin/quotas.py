@@ -13,8 +13,7 @@ from ottla.clients.cluster.leaders import read_error
 from ottla.errors import KafkaError
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
-from ottla.security.quotas import ANY, CLIENT_QUOTAS, DEFAULT, EXACT, IP_QUOTAS
-from ottla.suggestions import did_you_mean
+from ottla.security.quotas import ANY, CLIENT_QUOTAS, DEFAULT, EXACT, IP_QUOTAS, hint
 
 
 class Which(Enum):
@@ -80,8 +79,7 @@ def checked_quotas(given: object, entity: QuotaEntity) -> dict[str, float | None
         raise TypeError(f"the quotas of {entity} must be a dict, such as {{{next(iter(known))!r}: 1000}}")
     for name, value in given.items():
         if name not in known:
-            hint = did_you_mean(str(name), known) or f" Use {', '.join(known)}."
-            raise ValueError(f"{entity} cannot have a quota {name!r}.{hint}")
+            raise ValueError(f"{entity} cannot have a quota {name!r}.{hint(str(name), known)}")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and (not is_number or not 0 < value < math.inf):
             raise ValueError(f"{name} must be a number above 0, or None to remove it, not {value!r}")

@@ -66,6 +66,9 @@ async def alter_users(
     for name, found in owned.items():
         if isinstance(found, KafkaError):
             outcomes[name] = found
+        elif not any(one.mechanism == each.mechanism for one in found for each in mechanisms):
+            kinds = " or ".join(each.mechanism for each in mechanisms)
+            outcomes[name] = ResourceNotFound(f"user {name!r} has no password for {kinds}")
     # Kafka accepts a user only once in a request.
     for mechanism in mechanisms:
         deletions = [
