@@ -147,6 +147,19 @@ def test_wrong_arguments_say_what_is_right(arguments: dict[str, Any], message: s
         pass
 
 
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        (USERS, r"there is no User:alcie in users\. Did you mean alice\?"),
+        (None, "no client is User:alcie: all are User:ANONYMOUS"),
+    ],
+)
+def test_a_rule_for_nobody_is_told(users: dict[str, str] | None, message: str) -> None:
+    with pytest.warns(UserWarning, match=message) as told:
+        ottla.Broker(users=users, acls=["alcie read topic orders", "* describe topic orders", "alcie read group g"])
+    assert [each.filename for each in told] == [__file__]
+
+
 def test_settings_of_an_unknown_user_or_library() -> None:
     with ottla.Broker(users=USERS) as broker:
         with pytest.raises(ValueError, match=r"there is no user 'eve'\. Known users: admin, alice, bob"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from ottla.metadata.users import Upsertion, alter_users
 from ottla.security.acl_texts import parse_acls
 from ottla.security.acls import AclBinding
 from ottla.security.scram import MIN_ITERATIONS, ScramMechanism, salted_password
+from ottla.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import trustme
@@ -82,7 +84,24 @@ class Secured:
             raise ConfigError('users must be a dict of names and passwords, such as {"alice": "secret"}.')
         if any(not name or not password for name, password in (users or {}).items()):
             raise ConfigError("users: a name or a password is empty, and clients refuse to log in with it.")
-        return cls(bool(tls), tls == "mutual", users, None if acls is None else _bindings(acls))
+        secured = cls(bool(tls), tls == "mutual", users, None if acls is None else _bindings(acls))
+        for problem in secured.strangers():
+            warnings.warn(f"acls: {problem}", stacklevel=3)
+        return secured
+
+    def strangers(self) -> Iterator[str]:
+        """Yield a sentence for each user of the rules that cannot log in, unless it is added later: often a typo."""
+        if self.client_certificates:
+            return  # Every name can have a certificate.
+        known = ["ANONYMOUS"] if self.users is None else [*self.passwords]
+        for principal in dict.fromkeys(each.principal for each in self.acls or ()):
+            kind, _, name = principal.partition(":")
+            if kind == "User" and name in ("*", *known):
+                continue
+            if self.users is None:
+                yield f"without users=… or tls='mutual', no client is {principal}: all are User:ANONYMOUS."
+            else:
+                yield f"there is no {principal} in users.{did_you_mean(name, known)}"
 
     @cached_property
     def authority(self) -> Authority:
