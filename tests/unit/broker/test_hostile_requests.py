@@ -89,7 +89,7 @@ def test_a_request_about_very_many_resources_is_answered_for_each(wire: Wire) ->
     "api_key",
     [
         ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_PRODUCERS,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.TXN_OFFSET_COMMIT,
     ],
 )  # fmt: skip
 def test_others_are_served_while_very_many_topics_are_looked_up(

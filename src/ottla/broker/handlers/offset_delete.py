@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ottla import errors
 from ottla.broker.authorization import refusal
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import DeleteOffsetsRequest
@@ -21,7 +22,7 @@ READ = need("offset_delete", Operation.READ, ResourceType.TOPIC)
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     refused = {
         topic.name: error.code
-        for topic in request.topics
+        async for topic in with_pauses(request.topics)
         if node.authorizer is not None and (error := refusal(node, call, READ, topic.name)) is not None
     }
     named = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]

@@ -11,6 +11,7 @@ from itertools import repeat
 
 from ottla import errors
 from ottla.broker.authorization import refusal
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import ADDED, Producer, added_or_verified
 from ottla.coordinator.coordinator import Coordinator
@@ -30,7 +31,7 @@ READ = need("txn_offset_commit", Operation.READ, ResourceType.TOPIC)
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     refused = {
         topic.name: error.code
-        for topic in request.topics
+        async for topic in with_pauses(request.topics)
         if node.authorizer is not None and (error := refusal(node, call, READ, topic.name)) is not None
     }
     commit_request = _commit_request(node, call, request, refused)
