@@ -190,14 +190,14 @@ def size(value: float | None) -> Markup:
 
 def duration(seconds: float | None) -> Markup:
     """
-    >>> str(duration(0.4)), str(duration(75)), str(duration(7300)), str(duration(200_000))
+    >>> str(duration(0.4)), str(duration(74.9)), str(duration(7300)), str(duration(200_000))
     ('0.4 s', '1 min 15 s', '2 h 1 min', '2 d 7 h')
     """
     if seconds is None:
         return unknown("not known yet")
     if seconds < 60:
         return escape(f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s")
-    whole = int(seconds)
+    whole = round(seconds)
     for high, low, unit, smaller in ((86400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
         if whole >= high:
             rest = whole % high // low

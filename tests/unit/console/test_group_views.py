@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from ottla.clients.admin.groups import CLASSIC, GroupDescription, GroupMember, ListedGroup
 from ottla.clients.admin.offsets_topic import GroupHistory
 from ottla.clients.cluster.metadata import Node
-from ottla.console.views.groups import group_rows, member_rows
+from ottla.console.views.groups import group_rows, member_rows, partition_ranges
 from ottla.console.views.lag import LagHistory, LogTimes, lag_charts, lag_over_time, log_times
 from ottla.console.views.rebalances import (
     cause_of,
@@ -69,6 +69,11 @@ def test_owners_follow_from_todays_assignment_and_the_moves_back_in_time() -> No
     }
     later = ownership(rebalances_of(history), [member("a-1", P0)], first=250_000, last=300_000)
     assert later.rows == {P0: [(250_000, 300_000, "a-1")], P1: [(250_000, 300_000, None)]}
+
+
+def test_many_partitions_of_a_member_take_little_room() -> None:
+    keys = [TopicPartition("wide", number) for number in (*range(400), 402, 404)]
+    assert partition_ranges([*keys, P1, P0]) == "orders:0,1; wide:0-399,402,404"
 
 
 def test_the_chart_of_a_young_group_begins_with_the_group() -> None:

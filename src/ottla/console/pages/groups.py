@@ -17,7 +17,15 @@ from ottla.console.readers import Read
 from ottla.console.render import message_page, number_in, render, with_query
 from ottla.console.state import Access, access_of
 from ottla.console.views.commands import about, option
-from ottla.console.views.groups import PAGE, SORTS, group_rows, member_rows, pages_of, state_kind
+from ottla.console.views.groups import (
+    PAGE,
+    SORTS,
+    group_rows,
+    member_rows,
+    pages_of,
+    partition_ranges,
+    state_kind,
+)
 from ottla.console.views.lag import LagHistory, earlier_times, lag_charts, lag_over_time, log_times, sample_times
 from ottla.console.views.paging import whole
 from ottla.console.views.rebalances import (
@@ -33,7 +41,7 @@ from ottla.console.views.rebalances import (
 from ottla.errors import OttlaError
 from ottla.groups.log_ends import offsets_at
 from ottla.groups.lookup import existing_groups
-from ottla.groups.offsets import OffsetRow, format_partitions, offset_rows
+from ottla.groups.offsets import OffsetRow, offset_rows
 from ottla.groups.plan import ASSIGNORS, plan_for, summary
 from ottla.types import Millis
 
@@ -238,7 +246,7 @@ async def show_plan(request: Request) -> Response:
         sentence=summary(group, planned) if planned is not None else "",
         problem=problem,
         short=names_of(group, GroupHistory((), None, 0)),
-        partitions=format_partitions,
+        partitions=partition_ranges,
         command=shown_command(request, about(["groups", "plan"], group.group_id, *options)),
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ottla.clients.admin.groups import GroupDescription, ListedGroup
 from ottla.console.collector import Key
 from ottla.console.views.paging import whole
-from ottla.groups.offsets import OffsetRow, format_partitions
+from ottla.groups.offsets import OffsetRow
 from ottla.monitoring.watch import Row
 from ottla.types import TopicPartition
 
@@ -107,11 +108,27 @@ def member_rows(group: GroupDescription, offsets: Sequence[OffsetRow], names: Ma
                 one.host.lstrip("/"),
                 one.epoch,
                 len(one.assignment),
-                format_partitions(one.assignment) or "",
+                partition_ranges(one.assignment),
                 sum(known) if len(known) == len(one.assignment) else None,
             )
         )
     return sorted(found, key=lambda one: one.name)
+
+
+def partition_ranges(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions in a few words: three or more in a row are a range.
+
+    >>> partition_ranges([TopicPartition("a", one) for one in (0, 1, 5, 6, 7, 9)] + [TopicPartition("b", 2)])
+    'a:0,1,5-7,9; b:2'
+    """
+    topics = groupby(sorted(set(partitions)), key=lambda key: key.topic)
+    return "; ".join(f"{topic}:{_ranges([key.partition for key in keys])}" for topic, keys in topics)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    found = [[number for _, number in run] for _, run in runs]
+    return ",".join(f"{one[0]}-{one[-1]}" if len(one) > 2 else ",".join(map(str, one)) for one in found)
 
 
 def pages_of(count: int, page: str) -> tuple[int, int]:
