@@ -263,7 +263,10 @@ def test_configs_of_other_clients(client: type, config: dict[str, object], messa
         client({"bootstrap.servers": "a:1", **config})
 
 
-@pytest.mark.parametrize(("name", "pattern"), [("^habit", "^habit.*"), ("^habit-.*", "^habit-.*"), ("^a$", "^a$")])
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [("^habit", "^habit.*"), ("^habit-.*", "^habit-.*"), ("^a$", "^a$"), ("^a|^b", "(^a|^b).*")],
+)
 def test_a_topic_that_is_a_pattern(bootstrap_servers: str, name: str, pattern: str) -> None:
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group()) as consumer:
         with pytest.raises(errors.InvalidTopicException, match=re.escape(f"write subscribe(pattern={pattern!r})")):

@@ -12,7 +12,6 @@ NAMES = {
     "sasl.plain.username": "sasl.username",
     "sasl.plain.password": "sasl.password",
     "ssl.password": "ssl.key.password",
-    "ssl.check.hostname": "ssl.endpoint.identification.algorithm",
     "max.batch.size": "batch.size",
     "rebalance.timeout.ms": "max.poll.interval.ms",
     "max.in.flight.requests": "max.in.flight.requests.per.connection",
@@ -29,13 +28,12 @@ NAMES = {
     "message.timeout.ms": "delivery.timeout.ms",
     "request.required.acks": "acks",
     "queue.buffering.max.ms": "linger.ms",
-    "queue.buffering.max.kbytes": "buffer.memory",
-    "batch.num.messages": "batch.size",
     "message.max.bytes": "max.request.size",
     "message.send.max.retries": "retries",
     "compression.codec": "compression.type",
+    "auto.commit.enable": "enable.auto.commit",
+    "fetch.error.backoff.ms": "retry.backoff.ms",
     "max.in.flight": "max.in.flight.requests.per.connection",
-    "partitioner": "partitioner.class",
     "socket.timeout.ms": "request.timeout.ms",
     "socket.send.buffer.bytes": "send.buffer.bytes",
     "socket.receive.buffer.bytes": "receive.buffer.bytes",
@@ -50,6 +48,8 @@ _CONTEXT = "Leave it out. To configure Python's ssl module, pass your own contex
 _TOKENS = "Leave it out. The function sasl.oauth.token.provider fetches the token."
 _JAVA = "Leave it out. It is the name of a Java class."
 _SHARE = "Share groups are not supported. Use consumer groups."
+_SOCKET = "Leave it out. The client chooses it."
+_QUEUE = "Leave it out. fetch.max.bytes limits what is fetched ahead, in bytes."
 _VERSIONS = "Leave it out. The client negotiates versions with each broker."
 
 # Whole names, and prefixes, which end in a dot.
@@ -93,7 +93,23 @@ REASONS = {
     "log.level": "Leave it out. Configure the logger `ottla` of Python's logging.",
     "enable.partition.eof": "Leave it out. An empty poll, or `end_offsets`, tells that the end is reached.",
     "default.topic.config": "Leave it out, and give its entries like other configs.",
+    "ssl.check.hostname": 'Leave it out. Instead of False, write ssl.endpoint.identification.algorithm="".',
     "queue.buffering.max.messages": "Leave it out. buffer.memory limits the bytes.",
+    "queue.buffering.max.kbytes": "Use buffer.memory, in bytes.",
+    "batch.num.messages": "Leave it out. batch.size limits the bytes of a batch.",
+    "partitioner": "Leave it out for murmur2, as in Java. partitioner.class takes a function or class of your own.",
+    "compression.level": "Use compression.gzip.level, compression.lz4.level or compression.zstd.level.",
+    "queued.min.messages": _QUEUE,
+    "queued.max.messages.kbytes": _QUEUE,
+    "socket.keepalive.enable": _SOCKET,
+    "socket.nagle.disable": _SOCKET,
+    "broker.address.family": _SOCKET,
+    "selector": _SOCKET,
+    "sock.chunk.": _SOCKET,
+    "debug": "Leave it out. Set the level of the logger `ottla` of Python's logging to DEBUG.",
+    "log.connection.close": "Leave it out. Configure the logger `ottla` of Python's logging.",
+    "on.commit": "Leave it out. Pass a callback to `commit_async`.",
+    "zookeeper.connect": "Use bootstrap.servers, the addresses of brokers.",
     "error.cb": "Leave it out. Calls raise their errors, and the logger `ottla` logs the others.",
     "enable.auto.offset.store": "Set enable.auto.commit=false and commit after processing.",
     "enable.ssl.certificate.verification": "Set ssl.cafile. To disable the check, pass your own ssl.context.",

@@ -121,5 +121,5 @@ def _pattern_hint(topic: str) -> str:
     """What to write for a name of librdkafka that starts with ^, and matches the beginning of topics."""
     if not topic.startswith("^") or len(topic) > LONGEST_SHOWN:
         return ""
-    whole_name = topic if topic.endswith(("$", ".*")) else f"{topic}.*"
+    whole_name = topic if topic.endswith(("$", ".*")) else f"({topic}).*" if "|" in topic else f"{topic}.*"
     return f". To read all topics that match, write subscribe(pattern={whole_name!r})"
