@@ -42,8 +42,10 @@ def test_the_pipeline_of_a_topic_is_valid_and_not_overwritten(ottla: Ottla, boot
     assert (
         "wrote made/orders.toml: json, 3 columns, event time at, perhaps a key: id, 1 sample in another format" in out
     )
-    (source,) = load("made/orders.toml").sources
+    made = load("made/orders.toml")
+    (source,) = made.sources
     assert source.topics == [topic]
+    assert (made.name, made.checkpoint) == ("orders", "state/orders")  # not those of another pipeline of the topic
     assert "id BIGINT NOT NULL" in (source.schema or "")
     assert ottla("pipeline", "check", "made/orders.toml", "--connect").code == 0
     assert Path("made/orders.tests/sample.toml").is_file()

@@ -224,7 +224,10 @@ def test_check_asks_the_broker_if_told_to(ottla: Ottla, declared: tuple[Path, st
     file, topic = declared
     missing = ottla("pipeline", "check", str(file), "--connect")
     assert missing.code == 2
-    assert missing.err.splitlines()[0] == f"{file}:6: source orders: topic {topic} does not exist on the broker"
+    assert missing.err.startswith(f"{file}:6: source orders: topic {topic} does not exist on the broker")
+    assert ottla("topics", "create", topic + "2", "--partitions", "1").code == 0
+    near = ottla("pipeline", "check", str(file), "--connect")
+    assert f"topic {topic} does not exist on the broker; did you mean '{topic}2'?" in near.err
     assert ottla("topics", "create", topic, "--partitions", "1").code == 0
     there = ottla("pipeline", "check", str(file), "--connect")
     assert there.code == 0

@@ -25,6 +25,7 @@ from ottla.spark.pipelines.exit_codes import WRONG
 from ottla.spark.pipelines.runner import admin_config, reads
 from ottla.spark.pipelines.spark_parser import NoParser
 from ottla.spark.pipelines.status import dead_letter_topics, flows_of
+from ottla.suggestions import hint
 
 ASK_MS = 10_000
 _CHECK_EPILOG = """\
@@ -114,7 +115,9 @@ def _check_topics(pipeline: Pipeline, found: _Found) -> None:
         missing = [name for name in (*source.topics, *(source.assign or {})) if name not in there]
         key = "topics" if source.topics else "assign"
         found.problems += [
-            source.where.problem(f"source {source.name}: topic {name} does not exist on the broker", key)
+            source.where.problem(
+                f"source {source.name}: topic {name} does not exist on the broker{hint(name, there)}", key
+            )
             for name in missing
         ]
         if source.pattern is not None and not any(reads(source, name) for name in there):

@@ -46,7 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap_option(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="the pipeline; - is standard output (default: TOPIC.toml)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the pipeline, which gets the name of the file; - is standard output (default: TOPIC.toml)",
     )
     parser.add_argument(
         "--sample",
@@ -67,7 +70,8 @@ def run(args: Namespace) -> int:
     found = guess([record.value for record in records])
     about = f"{len(records)} of {plural(total, 'record')}"
     servers = ",".join(format_addresses(args.bootstrap_server))
-    text = pipeline_text(args.topic, servers, found, about=about)
+    name = None if output is None else name_of(output.stem)
+    text = pipeline_text(args.topic, servers, found, about=about, name=name)
     if output is None:
         sys.stdout.write(text)
         return 0

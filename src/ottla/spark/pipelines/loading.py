@@ -44,7 +44,8 @@ def read(path: str | Path, environment: Mapping[str, str] = os.environ) -> tuple
     """Read a pipeline without checking it; returns the problems with its keys, too."""
     path = Path(path)
     if not path.is_file():
-        return None, [Problem(str(path), None, "file not found")]
+        what = "this is a directory: give the file of a pipeline" if path.is_dir() else "file not found"
+        return None, [Problem(str(path), None, what)]
     if path.suffix not in (".toml", ".py"):
         return None, [Problem(str(path), None, "not a pipeline: use a .toml or .py file")]
     return read_toml(path, environment) if path.suffix == ".toml" else _read_python(path)

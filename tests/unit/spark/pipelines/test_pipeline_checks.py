@@ -90,6 +90,12 @@ def test_security_is_checked_as_a_whole(tmp_path: Path) -> None:
     assert line == line_of(HEAD + SASL + unset, "sasl.password")
 
 
+def test_a_wrong_address_is_told_once_where_it_is(tmp_path: Path) -> None:
+    text = re.sub("bootstrap_servers = .*", 'bootstrap_servers = "localhost"', HEAD) + SOURCE + SINK
+    line, message = only(tmp_path, text + '[dead_letters]\ntopic = "dead"\n')
+    assert (line, "'localhost' is not an address" in message) == (line_of(text, "bootstrap_servers"), True)
+
+
 def test_a_good_one(tmp_path: Path) -> None:
     assert found(tmp_path, HEAD + SOURCE + SINK) == []
 
@@ -99,6 +105,7 @@ def test_a_good_one(tmp_path: Path) -> None:
     [
         ("[[source", 1, "invalid TOML"),
         ('name = "x"\nname = "y"', 2, "invalid TOML: Cannot overwrite a value"),
+        ("name = x", 1, 'invalid TOML: Invalid value (text needs quotes: name = "orders")'),
         (SOURCE + SINK, 1, 'name is missing, such as name = "orders"'),
         (HEAD + SINK, 1, "the pipeline has no source: add [[source]]"),
         (HEAD + SOURCE, 1, "the pipeline has no sink: add [[sink]]"),
@@ -296,6 +303,11 @@ def test_steps(tmp_path: Path, step: str, at: str | None, message: str) -> None:
         ('format = "delta"\npath = "x"\nstorage = {k = "${env:NO_SUCH}"}', "storage", "NO_SUCH is not set"),
         (ICEBERG + 'table = "a.b"', None, ""),
         (ICEBERG, "[[sink]]", 'table is missing: name the Iceberg table, such as table = "shop.orders"'),
+        (
+            'format = "iceberg"\ntable = "a.b"\ncatalog = {type = "sqll"}',
+            "catalog",
+            "catalog: there is no type sqll. Did you mean sql?",
+        ),
         (ICEBERG + 'table = "orders"', "table", "table needs a namespace, such as shop.orders"),
         (ICEBERG + 'table = "a.b"\npath = "x"', "path", "an iceberg table has no path: set table and catalog"),
         ('format = "iceberg"\ntable = "a.b"', "[[sink]]", 'catalog is missing, such as catalog = {type = "sql"'),
@@ -478,10 +490,17 @@ def test_python_of_other_types(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["none.toml", "orders.yaml"])
-def test_no_such_file(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.toml", "file not found"),
+        ("orders.yaml", r"not a pipeline: use a \.toml or \.py file"),
+        (".", "this is a directory: give the file of a pipeline"),
+    ],
+)
+def test_no_such_file(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "orders.yaml").write_text("")
-    with pytest.raises(DeclarationError, match=r"file not found|not a pipeline: use a \.toml or \.py file"):
+    with pytest.raises(DeclarationError, match=message):
         load(tmp_path / name)
 
 

@@ -223,8 +223,12 @@ class _Check:
         try:
             ReadOptions.of(_without_kafka(options), streaming=True)
         except OptionError as error:
-            message, key = _translated(str(error))
-            yield source.where.problem(message, key)
+            yield self._wrong_option(source, error)
+
+    def _wrong_option(self, part: Source | TopicSink | DeadLetters, error: OptionError) -> Problem:
+        message, key = _translated(str(error))
+        inherited = key == "bootstrap_servers" and part.bootstrap_servers is None
+        return (self._pipeline if inherited else part).where.problem(message, key)
 
     def _schema(self, part: Source | Table, kind: str) -> tuple[Schema | None, list[Problem]]:
         registered = isinstance(part, Source) and part.registry
@@ -352,7 +356,7 @@ class _Check:
         try:
             WriteOptions.of(_without_kafka(options))
         except OptionError as error:
-            yield sink.where.problem(*_translated(str(error)))
+            yield self._wrong_option(sink, error)
 
     def _kafka(
         self, part: Source | TopicSink | DeadLetters, together: Callable[[], object], **kinds: bool

@@ -39,10 +39,11 @@ def name_of(topic: str) -> str:
     return f"topic_{name}" if name[0].isdigit() or name.lower() in _SQL_WORDS else name
 
 
-def pipeline_text(topic: str, servers: str, guess: Guess, *, about: str) -> str:
-    """The pipeline; `about` says what was sampled."""
-    name = name_of(topic)
-    last = "unique" if guess.repeats and guess.key is not None else name
+def pipeline_text(topic: str, servers: str, guess: Guess, *, about: str, name: str | None = None) -> str:
+    """The pipeline; `about` says what was sampled. Its checkpoint and its table have its name."""
+    source = name_of(topic)
+    name = name or source
+    last = "unique" if guess.repeats and guess.key is not None else source
     return "\n".join(
         [
             f"# Written by `ottla pipeline init {topic}` from {about}.",
@@ -52,7 +53,7 @@ def pipeline_text(topic: str, servers: str, guess: Guess, *, about: str) -> str:
             f"bootstrap_servers = {_quoted(servers)}",
             "",
             "[[source]]",
-            f"name = {_quoted(name)}",
+            f"name = {_quoted(source)}",
             f"topics = [{_quoted(topic)}]",
             *_format(guess),
             *_nulls(guess),

@@ -55,7 +55,9 @@ def read_toml(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[
     except tomllib.TOMLDecodeError as error:
         found = _AT_LINE.search(str(error))
         line = int(found[1]) if found else text.rstrip().count("\n") + 1
-        return None, [Problem(str(path), line, f"invalid TOML: {_PLACE.sub('', str(error))}")]
+        what = _PLACE.sub("", str(error))
+        hint = ' (text needs quotes: name = "orders")' if what == "Invalid value" else ""
+        return None, [Problem(str(path), line, f"invalid TOML: {what}{hint}")]
     return _Reader(str(path), locate(text), environment).pipeline(data)
 
 
