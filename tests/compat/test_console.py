@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -78,16 +79,68 @@ def test_a_topic_has_offsets_sizes_and_configs_with_their_documentation(
     assert console.get("/topics/no-such-topic").status_code == 404
 
 
+@contextlib.contextmanager
+def _member(bootstrap_servers: str, protocol: str, topic: str) -> Iterator[str]:
+    """The name of a group with one member, which has read and committed."""
+    config = {"group.protocol": protocol, "auto.offset.reset": "earliest", "group.id": f"{protocol}-of-{topic}"}
+    with ottla.Producer(bootstrap_servers=bootstrap_servers) as producer:
+        producer.send(topic, value=b"read")
+    with ottla.Consumer({"bootstrap.servers": bootstrap_servers, **config}) as consumer:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + 60
+        while not list(consumer.poll(timeout_ms=100)):
+            assert time.monotonic() < deadline
+        consumer.commit()
+        yield config["group.id"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_what_kafka_does_not_record_about_a_rebalance_is_unknown(
+    console: httpx.Client, make_topic: MakeTopic, bootstrap_servers: str, protocol: str
+) -> None:
+    topic = make_topic(partitions=1)
+    with _member(bootstrap_servers, protocol, topic) as name:
+        group = f"/groups/{name}"
+        text = _loaded(console, group, f"{group}/rebalances/")
+        number = re.findall(rf"{group}/rebalances/(\d+)", text)[0]
+        rebalance = console.get(f"{group}/rebalances/{number}").text
+        inner = ("/plan?add=1", "/reset?to=earliest", "/delete", "?period=7d")
+        opened = {path: console.get(group + path).status_code for path in inner}
+    assert opened == dict.fromkeys(inner, 200)
+    does_not_tell = os.environ.get("OTTLA_COMPAT_BROKER") == "kafka"
+    assert ("Apache Kafka does not record it" in text) == does_not_tell
+    assert ("Apache Kafka does not record it" in rebalance) == does_not_tell
+    assert ("Replay in the lab" in text) != does_not_tell
+
+
+def test_the_pages_of_a_topic_with_an_open_transaction(
     console: httpx.Client, make_topic: MakeTopic, bootstrap_servers: str
 ) -> None:
     topic = make_topic(partitions=1)
-    with ottla.Consumer(bootstrap_servers=bootstrap_servers, group_id=f"members-of-{topic}") as consumer:
-        consumer.subscribe([topic])
-        deadline = time.monotonic() + 30
-        while not consumer.assignment():
-            consumer.poll(timeout_ms=100)
-            assert time.monotonic() < deadline
-        text = _loaded(console, f"/groups/members-of-{topic}", "Rebalances")
-    does_not_tell = os.environ.get("OTTLA_COMPAT_BROKER") == "kafka"
-    assert ("Apache Kafka does not record it" in text) == does_not_tell
+    config = {"bootstrap.servers": bootstrap_servers, "transactional.id": f"transactions-of-{topic}"}
+    with ottla.Producer(config) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, value=b"<b>open</b>", partition=0)
+        producer.flush()
+        text = _loaded(console, "/transactions", f"{topic}-0")
+        records = console.get(f"/topics/{topic}/records").text
+        paths = (
+            "/records/0/0",
+            "/records?q=open&isolation=read_committed",
+            "/produce?value=1",
+            "/config?name=retention.ms&value=1000",
+            "/partitions?total=2",
+            "/delete",
+        )
+        addresses = [
+            *(f"/topics/{topic}{path}" for path in paths),
+            f"/transactions/abort?topic={topic}&partition=0&start_offset=0",
+            f"/create-topic?name=another-{topic}",
+        ]
+        opened = {one: console.get(one).status_code for one in addresses}
+        producer.abort_transaction()
+    assert opened == dict.fromkeys(addresses, 200)
+    assert config["transactional.id"] in text
+    assert "open for" in text
+    assert "&lt;b&gt;open&lt;/b&gt;" in records
