@@ -197,18 +197,25 @@ async def _body(headers: Mapping[str, str], reader: asyncio.StreamReader, limit:
 
 
 async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
-    body = b""
+    body = bytearray()  # Chunks can be as short as a byte, so that adding to bytes would take minutes.
     while True:
         try:
-            size = int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16)
-        except (ValueError, asyncio.LimitOverrunError):
+            size = int((await _line(reader)).partition(b";")[0], 16)
+        except ValueError:
             raise _Refused(400, "a chunk has no size") from None
         if size < 0 or len(body) + size > limit:
             raise _Refused(413, f"the body is larger than {limit} bytes")
         if size == 0:
-            while await reader.readuntil(b"\r\n") != b"\r\n":
+            while await _line(reader) != b"\r\n":
                 pass
-            return body
+            return bytes(body)
         body += await reader.readexactly(size)
         if await reader.readexactly(2) != b"\r\n":
             raise _Refused(400, "a chunk does not end with a new line")
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n")
+    except asyncio.LimitOverrunError:
+        raise _Refused(400, "a line between chunks is too long") from None
