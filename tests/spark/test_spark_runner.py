@@ -247,7 +247,7 @@ def test_a_topic_that_is_not_there_is_one_line(
     file.write_text(file.read_text().replace(f'"{topic}"]', '"nowhere-to-be-found"]'))
     assert main(["pipeline", "run", str(file), "--once", "-q"]) == 1
     assert capsys.readouterr().err.splitlines()[0] == (
-        "ottla: error: flow table: topic nowhere-to-be-found does not exist: create it, or correct the option subscribe"
+        "ottla: error: flow table: topic nowhere-to-be-found does not exist: create it, or correct its name"
     )
 
 

@@ -159,7 +159,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     """Split ``name=value``."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a setting: write NAME=VALUE, such as retention.ms=60000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting: write NAME=VALUE")
     return name.strip(), value.strip()
 
 

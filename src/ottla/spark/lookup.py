@@ -75,7 +75,7 @@ class Lookup:
         there = {key.topic for key in keys}
         missing = sorted(set(topics.names or ()) - there)
         if missing:
-            raise OptionError(f"topic {missing[0]} does not exist: create it, or correct the option subscribe")
+            raise OptionError(f"topic {missing[0]} does not exist: create it, or correct its name")
         unknown = sorted(set(topics.partitions or ()) - set(keys))
         if unknown:
             raise OptionError(f"partition {unknown[0]} of the option assign does not exist")

@@ -93,6 +93,8 @@ def test_two_lines_say_everything() -> None:
         "flow table: it was reading orders-0 from offset 40 to 41, orders-1 up to offset 57",
     ]
     assert "Traceback" in failure.details
+    (line,) = Failure.of("shared.orders", "topic orders does not exist").lines
+    assert line == "the shared read of source orders: topic orders does not exist"
 
 
 def test_refused_data_is_not_any_failure() -> None:
@@ -110,3 +112,14 @@ def test_what_was_read_is_told_where_it_is_known() -> None:
     many = '{"t": {' + ", ".join(f'"{number}": 5' for number in range(9)) + "}}"
     told = reading_of(f"Current Committed Offsets: {{}}\nCurrent Available Offsets: {{a@1: {many}}}\n")
     assert told.endswith("t-3 up to offset 4 and 5 more partitions")
+
+
+def test_changed_steps_lead_to_a_reset_and_not_to_sparks_advice() -> None:
+    text = (
+        "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing state key schema. If you "
+        "want to force running the query, please set spark.sql.streaming.stateStore.stateSchemaCheck to false."
+    )
+    failure = Failure.of("table", HEAD + text)
+    assert failure.cause.startswith("the steps have changed, and the state in the checkpoint is of the old ones. Undo")
+    assert "ottla pipeline reset" in failure.cause
+    assert failure.code == 6

@@ -32,7 +32,7 @@ from ottla.errors import OttlaError
 from ottla.spark.pipelines import exit_codes, rule_counts, stored_run
 from ottla.spark.pipelines.compile import compile_pipeline
 from ottla.spark.pipelines.declaration import ConsoleSink, DeclarationError, Pipeline
-from ottla.spark.pipelines.failures import Failure, cause_of
+from ottla.spark.pipelines.failures import Failure, called, cause_of
 from ottla.spark.pipelines.metrics import render, serve, write_file
 from ottla.spark.pipelines.monitor import Monitor
 from ottla.spark.pipelines.progress import Board, RuleProgress
@@ -321,7 +321,7 @@ class _Run:
         elif not self._args.quiet:
             print(summary(self._board))
         for name in ending.given_up:
-            note(f"flow {name}: the current batch was canceled; the next run repeats it")
+            note(f"{called(name)}: the current batch was canceled; the next run repeats it")
         for name, count in ending.late.items():
             note(f"sink {name} is late: {count} of its batches wait in the checkpoint for the next run")
         if ending.failure is not None:

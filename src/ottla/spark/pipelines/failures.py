@@ -18,6 +18,7 @@ from ottla.errors import OttlaError
 from ottla.spark.offsets import Range, parse_offsets, ranges_between
 from ottla.spark.options import Offsets
 from ottla.spark.pipelines import exit_codes
+from ottla.spark.pipelines.declaration import SHARED
 
 LONGEST = 600
 MOST_RANGES = 4
@@ -33,6 +34,16 @@ _CONDITION = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] ?(?P<message>.+)", re.
 _FAILED_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ", re.DOTALL)
 _STATE = re.compile(r"(?: *SQLSTATE: \w{5})+\s*$")
 _RAISED_BY_RULES = "USER_RAISED_EXCEPTION"
+#: Conditions with which Spark refuses the state of a query whose steps have changed.
+_OTHER_STATE = re.compile(
+    r"STATE_STORE_(KEY|VALUE)_(SCHEMA_NOT_COMPATIBLE|ROW_FORMAT_VALIDATION_FAILURE)"
+    r"|STATE_STORE_(INVALID_VALUE_SCHEMA_EVOLUTION|COLUMN_FAMILY_SCHEMA_INCOMPATIBLE)"
+    r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
+)
+_STATE_ADVICE = (
+    "the steps have changed, and the state in the checkpoint is of the old ones. Undo this change. Or, to start again "
+    "from the beginning, use `ottla pipeline reset` for this sink"
+)
 _WORKER_DIED = re.compile(r"Python worker exited unexpectedly")
 _OFFSETS = re.compile(r"^Current (?P<which>Committed|Available) Offsets: \{(?P<text>.*)\}$", re.MULTILINE)
 
@@ -68,14 +79,24 @@ class Failure:
     @property
     def code(self) -> int:
         """The exit code: see `exit_codes.TABLE`."""
-        if self.is_of_output:
+        if self.is_of_output or _OTHER_STATE.search(self.details):
             return exit_codes.OUTPUT_REFUSED
         return exit_codes.DATA_REFUSED if self.is_refusal else exit_codes.FAILED
 
     @property
     def lines(self) -> list[str]:
         reading = [f"it was reading {self.reading}"] if self.reading else []
-        return [f"flow {self.flow}: {line}" for line in (self.cause, *reading)]
+        return [f"{called(self.flow)}: {line}" for line in (self.cause, *reading)]
+
+
+def called(flow: str) -> str:
+    """The name of a flow in messages; users see no flow for a read that sinks share.
+
+    >>> called("table"), called("shared.orders")
+    ('flow table', 'the shared read of source orders')
+    """
+    source = flow.removeprefix(f"{SHARED}.")
+    return f"flow {flow}" if source == flow else f"the shared read of source {source}"
 
 
 def cause_of(error: object) -> str:
@@ -132,6 +153,8 @@ def _from_java(text: str) -> str:
     condition = _CONDITION.match(message)
     if condition is not None and condition["name"] == _RAISED_BY_RULES:
         return _STATE.sub("", condition["message"]).strip()
+    if condition is not None and _OTHER_STATE.fullmatch(condition["name"]):
+        return f"{_STATE_ADVICE} ({condition['name']})"
     if condition is not None:
         return f"{_first_paragraph(condition['message'])} ({condition['name']})"
     return f"{kind}: {_first_paragraph(message)}" if kind else _first_paragraph(message)
