@@ -40,7 +40,7 @@ FINDERS = {
     "answer_before_records_are_replicated": 0,
     "complete_before_markers_are_replicated": 23,
 }
-CHUNK = 25
+CHUNK = 12
 
 
 @pytest.mark.parametrize("kind", KINDS)
