@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.demo import screen
 from ottla.cli.demo.events import Kind, Lines, Orders
 from ottla.cli.demo.group import Coverage, coverage
 from ottla.cli.demo.member import Ranges
@@ -87,3 +88,21 @@ def test_what_a_killed_member_had_not_committed_is_read_again() -> None:
     killed, other = {0: [[0, 40]], 1: [[0, 7]]}, {0: [[30, 100]], 1: [[7, 50]]}
     assert coverage({0: 100, 1: 50}, [killed, other]) == Coverage(records=150, missed=0, again=10)
     assert coverage({0: 100, 1: 60}, [other]) == Coverage(records=160, missed=30 + 7 + 10, again=0)
+
+
+def test_in_a_pipe_a_status_is_repeated_only_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(screen.time, "monotonic", lambda: now)
+    shown = screen.Screen()
+    for _ in range(20):
+        shown.status("Spark is starting")
+        now += 1.0
+    shown.status("Spark runs")
+    assert capsys.readouterr().out.split("\n") == [
+        "  0.0 s    Spark is starting",
+        " 15.0 s    Spark is starting",
+        " 20.0 s    Spark runs",
+        "",
+    ]

@@ -7,8 +7,9 @@ import time
 
 from ottla.cli.terminal import LiveLine
 
-#: Without a terminal, the interval between status lines.
+#: Without a terminal, the interval between status lines, and between two that say the same.
 PLAIN_SECONDS = 3.0
+SAME_SECONDS = 15.0
 LIVE_SECONDS = 0.2
 
 
@@ -17,6 +18,8 @@ class Screen:
         self._line = LiveLine(sys.stdout)
         self._begin = time.monotonic()
         self._next = 0.0
+        self._last = ""
+        self._again = 0.0
 
     @property
     def seconds(self) -> float:
@@ -33,6 +36,8 @@ class Screen:
     def status(self, text: str) -> None:
         """Show the status, at most once per interval."""
         now = time.monotonic()
-        if now >= self._next:
-            self._next = now + (LIVE_SECONDS if self._line.is_live else PLAIN_SECONDS)
-            self._line.show(f"{self.seconds:5.1f} s    {text}")
+        if now < self._next or (text == self._last and now < self._again and not self._line.is_live):
+            return
+        self._next = now + (LIVE_SECONDS if self._line.is_live else PLAIN_SECONDS)
+        self._last, self._again = text, now + SAME_SECONDS
+        self._line.show(f"{self.seconds:5.1f} s    {text}")

@@ -349,6 +349,13 @@ def _problems(found: Found, *, unsafe: bool) -> list[str]:
     return wrong
 
 
+def _reasons(outcome: Outcome) -> Iterator[str]:
+    yield from (f"{count:,} times: {reason}" for reason, count in outcome.reasons)
+    others = outcome.dead - sum(count for _, count in outcome.reasons)
+    if others:
+        yield f"{others:,} times: other reasons"
+
+
 def _summary(found: Found, directory: Path, *, unsafe: bool) -> Iterator[str]:
     outcome, report = found.outcome, found.outcome.report
     rows = [
@@ -360,7 +367,7 @@ def _summary(found: Found, directory: Path, *, unsafe: bool) -> Iterator[str]:
             f"{plural(outcome.rows, 'row')}, no duplicates; {report.total.duplicates:,} repeated records skipped",
         ),
         ("dead letters", f"{outcome.dead:,}"),
-        *(("", f"{count:,} times: {reason}") for reason, count in outcome.reasons),
+        *(("", line) for line in _reasons(outcome)),
     ]
     if found.kept is not None:
         yield from summary_lines(found.kept, found.history)
