@@ -138,6 +138,22 @@ def test_a_damaged_metadata_file_is_named(topics: Topics, spark: SparkSession, f
     assert ids(spark, file) == [0, 1, 2]
 
 
+def test_changed_steps_and_other_pipelines_are_refused(topics: Topics, spark: SparkSession, file: Path) -> None:
+    unique = '[[step]]\nname = "unique"\ndedupe = ["id"]\nwithin = "1 hour"\n\n[[sink]]\nname = "table"'
+    file.write_text(file.read_text().replace('[[sink]]\nname = "table"', unique))
+    produce(topics, file, range(10))
+    run(load(file), spark, "table")
+    text = file.read_text()
+    file.write_text(text.replace('name = "orders"\nch', 'name = "others"\nch'))
+    assert "belongs to pipeline orders, not to others" in refused(file, spark, "table")
+    file.write_text(text.replace('dedupe = ["id"]', 'dedupe = ["_partition"]'))
+    advice = refused(file, spark, "table")
+    assert 'dedupe was ["id"] and is ["_partition"]. Undo this change' in advice
+    follow(advice)
+    run(load(file), spark, "table")
+    assert len(ids(spark, file)) == 1
+
+
 def test_other_file_systems_are_read_with_spark(spark: SparkSession, tmp_path: Path) -> None:
     directory = Remote(f"file:{tmp_path}/new", spark)
     assert (directory.names(), directory.read("mark")) == ([], None)

@@ -63,7 +63,7 @@ TABLE = (
     ExitCode(
         OUTPUT_REFUSED,
         "the output of a sink does not belong to its checkpoint: one of them is new, from a backup, or of another "
-        "pipeline; nothing was written by this sink",
+        "pipeline; or steps that keep state have changed; nothing was written by this sink",
         "do not retry: reset the sink or restore both",
     ),
     ExitCode(stopped_by(signal.SIGINT), "stopped by Ctrl-C (SIGINT)", "start it again when you like"),

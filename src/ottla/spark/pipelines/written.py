@@ -29,6 +29,7 @@ from ottla.spark.pipelines.declaration import DeadLetters, FileSink, Pipeline, S
 from ottla.spark.pipelines.failures import WrittenError
 from ottla.spark.pipelines.places import Place, place
 from ottla.spark.pipelines.runner import admin_config
+from ottla.spark.pipelines.stateful import check_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,6 +135,8 @@ def guard(
         raise WrittenError(
             f"{error}. Restore this file from a backup. Or, to start again from the beginning, {writer.reset}"
         ) from None
+    if isinstance(sink, Sink):
+        check_state(checkpoint, where, pipeline, sink, is_new=writer.planned < 0, reset=writer.reset)
     writer = replace(writer, query=known or query_id(spark, where))
     if isinstance(sink, FileSink) and sink.path:
         path = pipeline.path(sink.path)

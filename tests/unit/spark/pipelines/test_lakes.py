@@ -24,7 +24,7 @@ from ottla.spark.pipelines.lakes.columns import conformed, missing_columns  # no
 from ottla.spark.pipelines.lakes.contract import Bounds, Change, Conflict, Lake, LakeError  # noqa: E402
 from ottla.spark.pipelines.lakes.delta import DeltaLake  # noqa: E402
 from ottla.spark.pipelines.lakes.iceberg import IcebergLake  # noqa: E402
-from ottla.spark.pipelines.lakes.merging import bounds_of, bounds_of_ranges, remove, rewrite  # noqa: E402
+from ottla.spark.pipelines.lakes.merging import bounds_of, bounds_of_ranges, remove, rewrite, split  # noqa: E402
 from ottla.spark.pipelines.lakes.optimizing import optimize  # noqa: E402
 from ottla.spark.pipelines.lakes.secrets import Secrets  # noqa: E402
 from ottla.spark.pipelines.lakes.statistics import statistics_of  # noqa: E402
@@ -217,12 +217,39 @@ def test_errors_hide_secrets(tmp_path: Path) -> None:
     assert "\n" not in str(told.value)
     assert "\x1b" not in str(told.value)
     assert "HUSH" not in str(told.value)
-    with pytest.raises(LakeError, match=r"catalog of the Iceberg table shop.orders: .*unable to open"):
+    assert str(told.value).endswith("Check storage, and that the object store can be reached, then run this again")
+    with pytest.raises(
+        LakeError, match=r"catalog of the Iceberg table shop.orders: .*unable to open.* directory of uri"
+    ):
         IcebergLake("shop.orders", {"type": "sql", "uri": f"sqlite:///{tmp_path}/no/such/dir/c.db"}, {})
     hidden = Secrets({"token": "HUSHHUSH"}).hidden("HUSHHUSH at postgresql://me:word@host/db")
     assert hidden == "*** at postgresql://me:***@host/db"
     settings = {"header.Authorization": "Bearer HUSH", "adls.connection-string": "AccountKey=HUSH"}
     assert Secrets(settings).hidden("Bearer HUSH AccountKey=HUSH") == "*** ***"
+
+
+def test_a_catalog_without_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match=r"catalog of the Iceberg table shop.orders: Set uri in catalog, or name"):
+        IcebergLake("shop.orders", {"type": "sql"}, {})
+    lake = IcebergLake("shop.orders", {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db"}, {})
+    with pytest.raises(LakeError, match=r"^cannot create the Iceberg table shop.orders: Set warehouse in catalog"):
+        lake.create(pa.schema({"id": pa.int64()}), [])
+
+
+def test_a_damaged_log_has_no_backtrace(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_text("rubbish")
+    with pytest.raises(LakeError, match=r"cannot open the Delta table .*unexpected") as told:
+        DeltaLake(str(tmp_path), {})
+    assert "1: " not in str(told.value)
+
+
+def test_nan_is_the_newest_sequence_as_in_spark() -> None:
+    nan = float("nan")
+    stored = pa.table({"id": [1, 2, 3], "v": [nan, nan, 5.0]})
+    batch = pa.table({"id": [1, 2, 3], "v": [7.0, nan, nan]})
+    stays, newer = split(stored, batch, ["id"], "v")
+    assert (stays.to_pylist(), newer.to_pylist()) == ([True, False, False], [{"id": 1}])
 
 
 def test_features_of_other_engines_are_refused(tmp_path: Path) -> None:

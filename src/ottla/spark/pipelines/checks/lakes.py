@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from ottla.config.secrets import resolved
 from ottla.errors import ConfigError
 from ottla.spark.pipelines.declaration import DatabaseSink, JdbcSink, LakeSink, Problem
+from ottla.suggestions import did_you_mean
 
+#: What pyiceberg knows.
+_CATALOGS = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 _PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
 
@@ -65,6 +68,10 @@ def _iceberg(sink: LakeSink) -> Iterator[Problem]:
     if not sink.catalog:
         example = '{type = "sql", uri = "sqlite:///catalog.db", warehouse = "tables"}'
         yield sink.where.problem(f"catalog is missing, such as catalog = {example}")
+    kind = sink.catalog.get("type")
+    if kind is not None and str(kind).lower() not in _CATALOGS:
+        hint = did_you_mean(str(kind), _CATALOGS[:4]) or f" Choose from {', '.join(_CATALOGS)}"
+        yield sink.where.problem(f"catalog: there is no type {kind}.{hint}", "catalog")
 
 
 def _settings(sink: LakeSink, key: str, given: Mapping[str, object]) -> Iterator[Problem]:

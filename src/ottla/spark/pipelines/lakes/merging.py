@@ -133,7 +133,10 @@ def split(piece: pa.Table, keys: pa.Table, names: Sequence[str], sequence: str |
     both = numbered.join(new, [*names], join_type="inner")
     if sequence is not None:
         stored, given = both[sequence], both[_NEW]
-        older = pc.and_(pc.is_valid(stored), pc.fill_null(pc.less(given, stored), True))
+        less = pc.less(given, stored)
+        if pa.types.is_floating(stored.type):  # Spark takes NaN for the highest value, Arrow for no value
+            less = pc.or_(less, pc.and_(pc.is_nan(stored), pc.invert(pc.is_nan(given))))
+        older = pc.and_(pc.is_valid(stored), pc.fill_null(less, True))
         newer, both = both.filter(older).select([*names]), both.filter(pc.invert(older))
     else:
         newer = both.select([*names]).slice(0, 0)
