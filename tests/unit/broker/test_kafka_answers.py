@@ -29,14 +29,6 @@ def broker() -> Iterator[ottla.Broker]:
 # ── offsets and groups ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("timestamp", [-5, -6])
-def test_nothing_is_in_remote_storage(wire: Wire, timestamp: int) -> None:
-    topics = [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}]
-    message = {"replica_id": -1, "isolation_level": 0, "timeout": 1, "topics": topics}
-    found = wire.call(ApiKey.LIST_OFFSETS, 11, message).topics[0].partitions[0]
-    assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
-
-
 def test_a_lone_consumer_with_a_pattern_has_its_topics_at_once_when_it_returns(wire: Wire) -> None:
     group = f"group-{uuid4().hex[:8]}"
     wire.call(ApiKey.FIND_COORDINATOR, 3, {"key": group})
@@ -190,48 +182,6 @@ def test_client_metrics_are_refused_by_name(wire: Wire) -> None:
 # ── what only a cluster can change ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_election_is_needed(wire: Wire) -> None:
-    def elect(kind: int, topics: Any) -> list[tuple[int, int]]:
-        answer = wire.call(ApiKey.ELECT_LEADERS, 2, {"election_type": kind, "topic_partitions": topics, "timeout": 1})
-        assert answer.error_code == 0
-        return [
-            (one.partition_id, one.error_code)
-            for each in answer.replica_election_results
-            for one in each.partition_result
-        ]
-
-    needless, unknown = errors.ElectionNotNeeded.code, errors.UnknownTopicOrPartition.code
-    for kind in (0, 1):
-        assert elect(kind, [{"topic": "orders", "partitions": [0, 7]}]) == [(0, needless), (7, unknown)]
-        assert elect(kind, None) == []
-
-
-def test_partitions_stay_on_the_only_broker(wire: Wire) -> None:
-    def reassign(replicas: list[int] | None) -> int:
-        partitions = [{"partition_index": 0, "replicas": replicas}]
-        topics = [{"name": "orders", "partitions": partitions}]
-        answer = wire.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, {"topics": topics, "timeout": 1})
-        assert answer.error_code == 0
-        return int(answer.responses[0].partitions[0].error_code)
-
-    assert reassign([1]) == 0
-    assert reassign([1, 2]) == errors.InvalidReplicaAssignment.code
-    assert reassign(None) == errors.NoReassignmentInProgress.code
-    assert list(wire.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None}).topics) == []
-
-
-def test_replicas_are_in_their_directory(wire: Wire, broker: ottla.Broker) -> None:
-    def move(path: str, topic: str, partition: int) -> int:
-        dirs = [{"path": path, "topics": [{"name": topic, "partitions": [partition]}]}]
-        return int(wire.call(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": dirs}).results[0].partitions[0].error_code)
-
-    here = str(broker.data_dir.absolute())
-    assert move(here, "orders", 0) == 0
-    assert move(here, "orders", 7) == errors.ReplicaNotAvailable.code
-    assert move(here, "nothing", 0) == errors.ReplicaNotAvailable.code
-    assert move("/nowhere", "orders", 0) == errors.LogDirNotFound.code
-
-
 def test_a_replica_is_not_moved_to_another_directory(tmp_path: Any) -> None:
     directories = [str(tmp_path / "a"), str(tmp_path / "b")]
     with ottla.Broker(config={"log.dirs": ",".join(directories)}) as broker, Wire(broker.bootstrap_servers) as wire:
@@ -242,15 +192,6 @@ def test_a_replica_is_not_moved_to_another_directory(tmp_path: Any) -> None:
             answer = wire.call(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, {"dirs": dirs})
             codes.append(answer.results[0].partitions[0].error_code)
         assert sorted(codes) == [0, errors.InvalidRequest.code]
-
-
-def test_the_quorum_is_the_broker(wire: Wire) -> None:
-    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    (topic,) = wire.call(ApiKey.DESCRIBE_QUORUM, 2, {"topics": topics}).topics
-    (partition,) = topic.partitions
-    assert (partition.error_code, partition.leader_id) == (0, 1)
-    assert [each.replica_id for each in partition.current_voters] == [1]
-    assert list(partition.observers) == []
 
 
 def test_features_have_the_level_of_the_release(wire: Wire) -> None:
@@ -276,10 +217,3 @@ def test_only_a_broker_that_is_away_can_be_unregistered(wire: Wire) -> None:
     assert alive.error_code != 0
     assert alive.error_message
     assert wire.produce("orders", batch(b"b")).error_code == 0
-
-
-def test_there_are_no_quotas_or_users(wire: Wire) -> None:
-    answer = wire.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
-    assert (answer.error_code, list(answer.entries)) == (0, [])
-    answer = wire.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None})
-    assert (answer.error_code, list(answer.results)) == (0, [])

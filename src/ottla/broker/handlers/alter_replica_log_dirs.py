@@ -57,9 +57,5 @@ def _check(node: Node, wanted: Path, topic: str, index: int) -> None:
         raise errors.LogDirNotFound(f"It is not one of {', '.join(map(str, known))}.")
     if known[wanted] in node.logs.failed_dirs:
         raise errors.KafkaStorageError(f"The directory has failed: {node.logs.failed_dirs[known[wanted]]}.")
-    try:
-        partition = node.partition(topic, index)
-    except (errors.UnknownTopicOrPartition, errors.NotLeaderOrFollower) as error:
-        raise errors.ReplicaNotAvailable(str(error)) from error
-    if partition.log.directory.parent.absolute() != wanted:
+    if node.partition(topic, index).log.directory.parent.absolute() != wanted:
         raise errors.InvalidRequest("ottla does not move replicas between directories of a broker.")
