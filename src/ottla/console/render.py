@@ -168,9 +168,11 @@ def number(value: float | None, digits: int = 0) -> Markup:
 def rate(value: float | None) -> Markup:
     """Per second.
 
-    >>> str(rate(12.34)), str(rate(1234.5)), str(rate(0))
-    ('12.3', '1,234', '0')
+    >>> str(rate(12.34)), str(rate(1234.5)), str(rate(0)), str(rate(0.01))
+    ('12.3', '1,234', '0', '&lt;0.1')
     """
+    if value is not None and 0 < value < 0.05:
+        return escape("<0.1")
     return number(value, 1 if value is not None and 0 < value < 100 else 0)
 
 

@@ -7,6 +7,7 @@ from ottla.clients.cluster.metadata import Metadata, Node, PartitionInfo, TopicI
 from ottla.config.describe import ConfigSource
 from ottla.console.collector import Snapshot
 from ottla.console.rates import Rates
+from ottla.console.render import duration, rate
 from ottla.console.views.overview import broker_rows, health, lagging_groups
 from ottla.console.views.topics import config_rows, partition_rows, topic_row, topic_rows
 from ottla.monitoring.watch import Row
@@ -118,3 +119,8 @@ def test_a_clock_that_is_set_back_begins_the_rates_again() -> None:
     rates.observe({KEYS[0]: 10}, now=3_610_000)
     rates.observe({KEYS[0]: 20}, now=10_000)
     assert rates.observe({KEYS[0]: 70}, now=20_000) == {KEYS[0]: 5.0}
+
+
+def test_numbers_are_rounded_and_never_to_nothing() -> None:
+    assert [str(rate(value)) for value in (0, 0.01, 0.25, 1234.5)] == ["0", "&lt;0.1", "0.2", "1,234"]
+    assert [str(duration(seconds)) for seconds in (0.4, 66.9, 7300)] == ["0.4 s", "1 min 7 s", "2 h 1 min"]
