@@ -22,6 +22,7 @@ from ottla.broker.connection_rates import Rates
 from ottla.broker.controller import FileController
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.groups import Groups
+from ottla.broker.locked_out import locked_out
 from ottla.broker.node import Node
 from ottla.broker.quotas import use_quotas
 from ottla.broker.transactions import Transactions
@@ -178,6 +179,8 @@ class BrokerServer:
         await node.transactions.shards.settle(LOADING_SECONDS)
         if self._prepare is not None:
             await self._prepare(node)
+        for problem in locked_out(node):
+            logging.getLogger("ottla.security").warning("%s", problem)
         for server in self._servers:
             server.serve()
 

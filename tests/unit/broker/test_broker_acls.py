@@ -80,7 +80,7 @@ def test_acls_are_created_described_and_deleted_in_every_version(version: int) -
 
 
 def test_a_refusal_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    config = {**AUTHORIZER, "ottla.metrics.listener": "127.0.0.1:0"}
+    config = {**AUTHORIZER, "super.users": "User:admin", "ottla.metrics.listener": "127.0.0.1:0"}
     with (
         caplog.at_level(logging.WARNING, "ottla.security"),
         ottla.Broker(config=config) as broker,
