@@ -28,6 +28,7 @@ from ottla.metadata.values import (
 )
 from ottla.security.authorizer import Acls
 from ottla.types import Millis, wrong_with_topic_name
+from ottla.wording import plural
 
 __all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "Metadata", "Topic", "check_topic_name"]
 
@@ -141,7 +142,7 @@ class Metadata(Machine[r.MetadataRecord]):
         """Raise the number of partitions of a topic. ``assignments`` names the brokers of each new partition."""
         topic = self.topic(name)
         if partitions == topic.partitions:
-            raise errors.InvalidPartitions(f"The topic {name} already has {partitions} partitions.")
+            raise errors.InvalidPartitions(f"The topic {name} already has {plural(partitions, 'partition')}.")
         if partitions < topic.partitions:
             raise errors.InvalidPartitions(
                 f"The topic {name} has {topic.partitions} partitions. The new number must be higher, not {partitions}."
