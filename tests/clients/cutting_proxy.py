@@ -61,7 +61,7 @@ class CuttingProxy:
         self.stage, self.spoils = stage, lambda number: number - start in numbers
 
     def _call(self, coroutine: object) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)  # type: ignore[arg-type]
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)  # type: ignore[arg-type]
 
     async def _start(self) -> None:
         self._released = asyncio.Event()

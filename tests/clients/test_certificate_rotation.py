@@ -61,17 +61,17 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_clients_keep_working_while_certificates_change(world: World) -> None:
     with ottla.Producer(**world.access, linger_ms=0) as producer, ottla.Admin(**world.access) as admin:
-        producer.send("orders", b"1").get(10)
+        producer.send("orders", b"1").get(30)
         assert world.certificate == "first"
 
         shutil.copy(world.new.sign("second"), world.keystore)
         until(lambda: world.certificate == "second", "the new file is used")
-        producer.send("orders", b"2").get(10)
+        producer.send("orders", b"2").get(30)
 
         broker = ConfigResource("broker", "1")
         admin.alter_configs({broker: {LOCATION: str(world.new.sign("third"))}})
         until(lambda: world.certificate == "third", "the new location is used")
-        producer.send("orders", b"3").get(10)
+        producer.send("orders", b"3").get(30)
 
         with pytest.raises(InvalidRequest, match=r"there is no file /no/such\.pem"):
             admin.alter_configs({broker: {LOCATION: "/no/such.pem"}})

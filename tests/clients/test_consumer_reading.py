@@ -60,7 +60,7 @@ def test_a_record_has_all_that_was_written(bootstrap_servers: str, make_topic: A
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     producer.produce(topic, b"v", key=b"k", headers=[("h", b"1"), ("n", None)], timestamp=1234)
     producer.produce(topic, None, key=None)
-    producer.flush(10)
+    producer.flush(30)
     consumer = make()
     consumer.assign(partitions(topic, 1))
     first, second = read(consumer, 2)
@@ -180,7 +180,7 @@ def test_questions_about_offsets(bootstrap_servers: str, make_topic: Any, make: 
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number in range(5):
         producer.produce(topic, b"x", partition=0, timestamp=1000 * (number + 1))
-    producer.flush(10)
+    producer.flush(30)
     consumer = make()
     assert consumer.beginning_offsets([zero, one]) == {zero: 0, one: 0}
     assert consumer.end_offsets([zero, one]) == {zero: 5, one: 0}
@@ -341,11 +341,11 @@ def test_two_threads_are_rejected(make_topic: Any, make: Make) -> None:
 
     thread = threading.Thread(target=poll)
     thread.start()
-    inside.wait(5)
+    inside.wait(30)
     with pytest.raises(IllegalUse, match="one thread at a time"):
         all(iter(consumer.assignment, None))  # until the other thread is inside
     consumer.wakeup()
-    thread.join(10)
+    thread.join(30)
     assert [type(error) for error in errors] == [Wakeup]
     assert consumer.poll(0) == []
 

@@ -22,7 +22,7 @@ WRONG = [
 @pytest.mark.parametrize(("address", "message"), WRONG)
 def test_a_wrong_address(address: str, message: str) -> None:
     with Producer(bootstrap_servers=address, max_block_ms=1_500) as producer, pytest.raises(OttlaError, match=message):
-        producer.send("orders", b"x").get(5)
+        producer.send("orders", b"x").get(30)
     with Consumer(bootstrap_servers=address, group_id="g") as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(OttlaError, match=message):
@@ -39,7 +39,7 @@ def test_a_missing_topic(caplog: pytest.LogCaptureFixture) -> None:
             Producer(bootstrap_servers=address, max_block_ms=1_500) as producer,
             pytest.raises(OttlaError, match=message),
         ):
-            producer.send("ordres", b"x").get(5)
+            producer.send("ordres", b"x").get(30)
         with Admin(bootstrap_servers=address) as admin, pytest.raises(OttlaError, match="topic ordres does not exist"):
             admin.describe_topics("ordres")
         with Consumer(bootstrap_servers=address, group_id="g") as consumer:
@@ -96,7 +96,7 @@ def test_a_client_of_asyncio_in_another_loop(bootstrap_servers: str, client: str
         with pytest.raises(
             IllegalUse, match=f"this {client} belongs to another event loop: create a new one in this one"
         ):
-            await asyncio.wait_for(call(), 10)
+            await asyncio.wait_for(call(), 30)
 
     loop = asyncio.new_event_loop()
     used, use = loop.run_until_complete(first())

@@ -31,7 +31,7 @@ def test_the_advice_for_seconds_gives_a_timestamp_of_today(bootstrap_servers: st
             producer.send(topic, b"x", timestamp=now)  # type: ignore[arg-type]
         advice = re.search(r"int\(.*\)(?= for seconds)", str(caught.value))
         assert advice is not None
-        sent = producer.send(topic, b"x", timestamp=eval(advice[0])).get(10)
+        sent = producer.send(topic, b"x", timestamp=eval(advice[0])).get(30)
     assert abs(sent.timestamp - now * 1000) < 1
 
 
@@ -198,7 +198,7 @@ def test_keywords_of_other_clients(bootstrap_servers: str, make_topic: Any) -> N
         with pytest.raises(TypeError, match=r"f\(metadata, error\): swap its parameters"):
             producer.send(topic, b"x", callback=acked)
         calls: list[Any] = []
-        producer.send(topic, b"x", callback=lambda metadata, error: calls.append((metadata, error))).get(10)
+        producer.send(topic, b"x", callback=lambda metadata, error: calls.append((metadata, error))).get(30)
         assert [error for _, error in calls] == [None]
 
 
@@ -232,13 +232,13 @@ def test_a_table_without_values_or_for_many_topics(bootstrap_servers: str, make_
             producer.send_arrow(topic, table)
         assert "[json.dumps(row, default=str) for row in rows]" in str(caught.value)
         rows = {"value": [json.dumps(row, default=str) for row in table.to_pylist()]}
-        assert producer.send_arrow(topic, rows).result(10).records == 2
+        assert producer.send_arrow(topic, rows).result(30).records == 2
         with pytest.raises(ValueError, match="the column 'topic' would be ignored"):
             producer.send_arrow(topic, pa.table({"value": ["a"], "topic": ["elsewhere"]}))
         with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             read = consumer.poll_arrow(10)
-        assert producer.send_arrow(topic, read).result(10).records == read.num_rows, "what was read can be written"
+        assert producer.send_arrow(topic, read).result(30).records == read.num_rows, "what was read can be written"
 
 
 # ── configs ───────────────────────────────────────────────────────────────────────────────────────────────────────

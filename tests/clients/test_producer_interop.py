@@ -98,7 +98,7 @@ def test_keys_go_where_the_java_hash_sends_them(bootstrap_servers: str, make_top
         theirs.produce(topic, b"theirs", key=key)
     theirs.flush(20)
     with Producer(bootstrap_servers=bootstrap_servers) as producer:
-        ours = {key: producer.send(topic, b"ours", key=key).result(10).partition for key in keys}
+        ours = {key: producer.send(topic, b"ours", key=key).result(30).partition for key in keys}
     assert ours == {key: partition_for_key(key, 7) for key in keys}
     for messages in stored(bootstrap_servers, topic, 7).values():
         # librdkafka treats an empty key as none.

@@ -57,12 +57,12 @@ def nobody() -> Iterator[str]:
 def test_a_future_tells_where_the_record_lies(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     before = int(time.time() * 1000)
-    first = shared.send(topic, b"value", key=b"key").result(10)
+    first = shared.send(topic, b"value", key=b"key").result(30)
     assert isinstance(first, RecordMetadata)
     assert (first.topic, first.partition, first.offset) == (topic, partition_for_key(b"key", 3), 0)
     assert (first.serialized_key_size, first.serialized_value_size) == (3, 5)
     assert before <= first.timestamp <= int(time.time() * 1000)
-    second = shared.send(topic, None, partition=first.partition, timestamp=1_600_000_000_000).get(10)
+    second = shared.send(topic, None, partition=first.partition, timestamp=1_600_000_000_000).get(30)
     assert (second.offset, second.timestamp) == (1, 1_600_000_000_000)
     assert (second.serialized_key_size, second.serialized_value_size) == (-1, -1)
 
@@ -72,7 +72,7 @@ def test_records_arrive_as_they_were_sent(shared: Producer, make_topic: MakeTopi
     shared.send(topic, b"value", b"key", headers=[("a", b"1"), ("a", None), ("ü", b"")], timestamp=1_600_000_000_000)
     shared.send(topic, headers={"only": b"header"})
     shared.send(topic, bytearray(b"buffer"), memoryview(b"view"))
-    shared.flush(10)
+    shared.flush(30)
     first, second, third = stored(bootstrap_servers, topic)[0]
     assert (first.key(), first.value(), first.timestamp()[1]) == (b"key", b"value", 1_600_000_000_000)
     assert first.headers() == [("a", b"1"), ("a", None), ("ü", b"")]
@@ -82,7 +82,7 @@ def test_records_arrive_as_they_were_sent(shared: Producer, make_topic: MakeTopi
 
 def test_log_append_time_is_the_brokers(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic(1, **{"message.timestamp.type": "LogAppendTime"})
-    metadata = shared.send(topic, b"value", timestamp=5).result(10)
+    metadata = shared.send(topic, b"value", timestamp=5).result(30)
     assert abs(metadata.timestamp - time.time() * 1000) < 60_000
 
 
@@ -91,7 +91,7 @@ def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: int | str) ->
     topic = make_topic()
     with Producer(bootstrap_servers=bootstrap_servers, acks=acks) as producer:
         futures = [producer.send(topic, b"%d" % number) for number in range(300)]
-        offsets = [future.result(10).offset for future in futures]
+        offsets = [future.result(30).offset for future in futures]
     assert offsets == ([-1] * 300 if acks == 0 else list(range(300)))
     assert stored_values(bootstrap_servers, topic)[0] == [b"%d" % number for number in range(300)]
 
@@ -166,10 +166,10 @@ def test_futures_can_be_waited_for_by_the_standard_library(bootstrap_servers: st
     with Producer(bootstrap_servers=bootstrap_servers, batch_size=200) as producer:
         for _ in range(5):
             futures: list[Any] = [producer.send(topic, b"%d" % number, partition=number % 3) for number in range(300)]
-            done, not_done = concurrent.futures.wait(futures, timeout=10)
+            done, not_done = concurrent.futures.wait(futures, timeout=30)
             assert (done, not_done) == (set(futures), set())
             futures = [producer.send(topic, b"%d" % number, partition=number % 3) for number in range(300)]
-            assert set(concurrent.futures.as_completed(futures, timeout=10)) == set(futures)
+            assert set(concurrent.futures.as_completed(futures, timeout=30)) == set(futures)
             assert all(future.is_done for future in futures)
 
 
@@ -202,8 +202,8 @@ def test_a_callback_that_would_wait_for_many_is_rejected(shared: Producer, make_
             concurrent.futures.wait([shared.send(topic, b"w")])  # type: ignore[type-var]
         told.append(str(caught.value))
 
-    shared.send(topic, b"v", callback=wait).result(10)
-    shared.flush(10)
+    shared.send(topic, b"v", callback=wait).result(30)
+    shared.flush(30)
     assert "would wait for itself" in told[0]
 
 
@@ -211,7 +211,7 @@ async def test_asyncio_waits_for_many(bootstrap_servers: str, make_topic: MakeTo
     topic = make_topic()
     async with AsyncProducer(bootstrap_servers=bootstrap_servers) as producer:
         futures: list[Any] = [await producer.send(topic, b"v") for _ in range(3)]
-        done, not_done = await asyncio.wait(futures, timeout=10)
+        done, not_done = await asyncio.wait(futures, timeout=30)
         assert (done, not_done) == (set(futures), set())
         futures = [await producer.send(topic, b"v") for _ in range(3)]
         await asyncio.wait(futures, timeout=10, return_when=asyncio.FIRST_COMPLETED)
@@ -230,7 +230,7 @@ def test_callbacks_come_in_order_before_waiting_callers(shared: Producer, make_t
         shared.send(topic, b"%d" % number, callback=lambda metadata, error: seen.append((metadata.offset, error)))
         for number in range(200)
     ]
-    futures[-1].result(10)
+    futures[-1].result(30)
     assert seen == [(number, None) for number in range(200)]
     later: list[Any] = []
     futures[3].add_callback(lambda word, metadata: later.append((word, metadata.offset)), "done")
@@ -253,8 +253,8 @@ def test_a_callback_that_raises_or_sends_breaks_nothing(
             again[0].result(1)
         raise ValueError("bad callback")
 
-    assert shared.send(topic, b"first", callback=bad).result(10).offset == 0
-    assert again[0].result(10).offset == 1
+    assert shared.send(topic, b"first", callback=bad).result(30).offset == 0
+    assert again[0].result(30).offset == 1
     assert "a callback of a sent record failed" in caplog.text
 
 
@@ -274,9 +274,9 @@ def test_not_even_an_exit_in_a_callback_stops_a_producer(
     with Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Leaving()], linger_ms=20) as producer:
         futures = [producer.send(topic, b"v", callback=leave) for _ in range(3)]
         futures[0].add_done_callback(leave)
-        assert [future.result(10).offset for future in futures] == [0, 1, 2]
-        producer.flush(10)
-        assert producer.send(topic, b"v").result(10).offset == 3
+        assert [future.result(30).offset for future in futures] == [0, 1, 2]
+        producer.flush(30)
+        assert producer.send(topic, b"v").result(30).offset == 3
         with pytest.raises(InvalidPartitions):
             producer.send(topic, b"v", partition=7)
     assert "in the interceptor" in caplog.text
@@ -333,7 +333,7 @@ def test_interceptors_see_and_change_records_and_never_break_a_send(
         interceptor_classes=[Watching("a", seen), Broken, Watching("b", seen)],
         value_serializer="string",
     ) as producer:
-        producer.send(topic, "v", callback=lambda metadata, error: seen.append("callback")).result(10)
+        producer.send(topic, "v", callback=lambda metadata, error: seen.append("callback")).result(30)
         with pytest.raises(InvalidPartitions):
             producer.send(topic, "w", partition=7)
     assert seen == [
@@ -373,7 +373,7 @@ def test_an_interceptor_that_returns_no_record_is_passed_over(
 ) -> None:
     topic = make_topic()
     with Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Forgetful, Listing, Spoiling]) as producer:
-        producer.send(topic, b"v", headers={"a": b"0"}).result(10)
+        producer.send(topic, b"v", headers={"a": b"0"}).result(30)
     assert stored(bootstrap_servers, topic)[0][0].headers() == [("a", b"0"), ("seen", b"1")]
     assert "on_send returned None: it must return the record" in caplog.text
     assert "a header must be a name (str) and a value (bytes or None), not 'seen' and 'text'" in caplog.text
@@ -397,13 +397,13 @@ def test_serializers_make_bytes(bootstrap_servers: str, make_topic: MakeTopic) -
 def test_partitioners(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     with Producer(bootstrap_servers=bootstrap_servers, partitioner_class="RoundRobinPartitioner") as producer:
-        turns = [producer.send(topic, b"v", key=b"same").result(10).partition for _ in range(6)]
+        turns = [producer.send(topic, b"v", key=b"same").result(30).partition for _ in range(6)]
     assert turns == [0, 1, 2, 0, 1, 2]
     with Producer(
         bootstrap_servers=bootstrap_servers, partitioner_class=lambda topic, key, value, partitions, available: key[0]
     ) as producer:
-        assert [producer.send(topic, b"v", key=bytes([number])).result(10).partition for number in (2, 0)] == [2, 0]
-        assert producer.send(topic, b"v", key=b"\2", partition=1).result(10).partition == 1
+        assert [producer.send(topic, b"v", key=bytes([number])).result(30).partition for number in (2, 0)] == [2, 0]
+        assert producer.send(topic, b"v", key=b"\2", partition=1).result(30).partition == 1
         with pytest.raises(InvalidPartitions, match=r"the partitioner chose wrongly: .* no partition 9"):
             producer.send(topic, b"v", key=b"\x09")
 
@@ -412,10 +412,10 @@ def test_keys_can_be_ignored_and_records_without_stick_together(bootstrap_server
     topic = make_topic(3)
     with Producer(bootstrap_servers=bootstrap_servers, partitioner_ignore_keys=True, linger_ms=50) as producer:
         futures = [producer.send(topic, b"v", key=b"%d" % number) for number in range(30)]
-        assert len({future.result(10).partition for future in futures}) == 1
+        assert len({future.result(30).partition for future in futures}) == 1
     with Producer(bootstrap_servers=bootstrap_servers, batch_size=500, linger_ms=50) as producer:
         futures = [producer.send(topic, b"v" * 50) for _ in range(600)]
-        assert {future.result(10).partition for future in futures} == {0, 1, 2}
+        assert {future.result(30).partition for future in futures} == {0, 1, 2}
 
 
 # Flushing and closing.
@@ -433,9 +433,9 @@ def test_flush_sends_what_lingers(bootstrap_servers: str, make_topic: MakeTopic)
     topic = make_topic()
     with Producer(bootstrap_servers=bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
         future = producer.send(topic, b"v")
-        producer.flush(10)
+        producer.flush(30)
         assert future.done()
-        producer.flush(10)
+        producer.flush(30)
         waiting = producer.send(topic, b"w")
     assert waiting.result().offset == 1  # leaving the block sends too
 
@@ -443,7 +443,7 @@ def test_flush_sends_what_lingers(bootstrap_servers: str, make_topic: MakeTopic)
 def test_a_closed_producer_says_so(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     producer = Producer(bootstrap_servers=bootstrap_servers)
-    producer.send(topic, b"v").result(10)
+    producer.send(topic, b"v").result(30)
     producer.close()
     producer.close()
     for call in (lambda: producer.send(topic, b"v"), producer.flush, lambda: producer.partitions_for("other")):
@@ -550,7 +550,7 @@ async def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_server
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 30)
     assert isinstance(future.exception(), ProducerClosed)
 
 
@@ -595,7 +595,7 @@ def test_a_forked_child_has_to_make_its_own(bootstrap_servers: str, make_topic: 
                 os._exit(2)
             os._exit(3)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        producer.send(topic, b"x").result(10)
+        producer.send(topic, b"x").result(30)
 
 
 # Errors.
@@ -613,7 +613,7 @@ def test_a_topic_that_is_missing_is_named(own_broker: Any) -> None:
         # Once it exists, the next send finds it.
         with ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([ottla.NewTopic("missing", 1, 1)])
-        assert producer.send("missing", b"v").result(10).offset == 0
+        assert producer.send("missing", b"v").result(30).offset == 0
 
 
 def test_a_wrong_address_is_named() -> None:
@@ -668,9 +668,9 @@ def test_members_of_enums_are_names(bootstrap_servers: str, make_topic: MakeTopi
 
     topic = Topics.ORDERS
     with Producer(bootstrap_servers=bootstrap_servers) as producer:
-        assert producer.send(topic, b"first").result(10).topic == topic.value
-        assert producer.send(topic, b"second").result(10).offset == 1
-        assert producer.send_arrow(topic, {"value": [b"third"]}).result(10).topic == topic.value
+        assert producer.send(topic, b"first").result(30).topic == topic.value
+        assert producer.send(topic, b"second").result(30).offset == 1
+        assert producer.send_arrow(topic, {"value": [b"third"]}).result(30).topic == topic.value
     with ottla.Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, numpy.int32(0))])
         values: list[bytes | None] = []
@@ -703,13 +703,13 @@ def test_what_only_looks_like_a_partition_is_rejected_and_harms_nothing(
             intercepted.send_batch(EncodedBatch(TopicPartition(topic, partition), b"", 1, 0, 0))
         with pytest.raises(TypeError, match=f"what the partitioner returns {message}"):
             partitioned.send(topic, b"v")
-        assert intercepted.send(topic, b"v").result(10).offset == 0
-        assert partitioned.send(topic, b"v", partition=0).result(10).partition == 0
+        assert intercepted.send(topic, b"v").result(30).offset == 0
+        assert partitioned.send(topic, b"v", partition=0).result(30).partition == 0
 
 
 def test_integers_of_numpy_are_partitions_and_timestamps(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
-    metadata = shared.send(topic, b"v", partition=numpy.int64(1), timestamp=numpy.int64(17)).result(10)
+    metadata = shared.send(topic, b"v", partition=numpy.int64(1), timestamp=numpy.int64(17)).result(30)
     assert (metadata.partition, metadata.timestamp) == (1, 17)
     assert (type(metadata.partition), type(metadata.timestamp)) == (int, int)
 
@@ -722,8 +722,8 @@ def test_records_that_are_rejected_hold_no_memory(shared: Producer, make_topic: 
     for _ in range(3):
         with pytest.raises((TypeError, ValueError)):
             shared.send(topic, b"v", **bad)
-    assert shared.send(topic, b"v").result(10).offset == 0
-    shared.flush(10)
+    assert shared.send(topic, b"v").result(30).offset == 0
+    shared.flush(30)
     metrics = shared.metrics()
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
 
@@ -734,10 +734,10 @@ def test_records_that_are_too_large(shared: Producer, make_topic: MakeTopic, boo
         shared.send(topic, bytes(1_048_576))
     future = shared.send(topic, bytes(5_000))
     with pytest.raises(MessageTooLarge, match=f"larger than topic {topic} accepts"):
-        future.result(10)
+        future.result(30)
     # A batch of small records is only split.
     futures = [shared.send(topic, b"%04d" % number + bytes(96)) for number in range(60)]
-    shared.flush(10)
+    shared.flush(30)
     assert [each.result().offset for each in futures] == list(range(60))
     assert [value[:4] for value in stored_values(bootstrap_servers, topic)[0]] == [b"%04d" % n for n in range(60)]
 
@@ -747,7 +747,7 @@ def test_a_full_buffer_makes_send_wait_and_then_fail(bootstrap_servers: str, mak
     with Producer(
         bootstrap_servers=bootstrap_servers, buffer_memory=4_000, batch_size=1_000, max_block_ms=200
     ) as producer:
-        producer.send(topic, b"v").result(10)
+        producer.send(topic, b"v").result(30)
         with without_leaders(producer):
             futures = [producer.send(topic, bytes(900)) for _ in range(4)]
             began = time.monotonic()
@@ -755,8 +755,8 @@ def test_a_full_buffer_makes_send_wait_and_then_fail(bootstrap_servers: str, mak
                 producer.send(topic, bytes(900))
             assert 0.15 < time.monotonic() - began < 5
             assert producer.metrics()["waiting-threads"] == 0
-        assert [future.result(10).offset for future in futures] == [1, 2, 3, 4]
-        assert producer.send(topic, bytes(900)).result(10).offset == 5
+        assert [future.result(30).offset for future in futures] == [1, 2, 3, 4]
+        assert producer.send(topic, bytes(900)).result(30).offset == 5
         assert producer.metrics()["buffer-available-bytes"] == 4_000
 
 
@@ -770,7 +770,7 @@ def test_waiting_for_a_result_ends_in_time(bootstrap_servers: str, make_topic: M
                 future.result(0.05)
             with pytest.raises(TimeoutError):
                 producer.flush(0.0)
-        assert future.result(10).offset == 0
+        assert future.result(30).offset == 0
 
 
 def test_expired_batches_fail_their_futures(bootstrap_servers: str, make_topic: MakeTopic) -> None:
@@ -779,12 +779,12 @@ def test_expired_batches_fail_their_futures(bootstrap_servers: str, make_topic: 
     with Producer(
         bootstrap_servers=bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=200, linger_ms=0
     ) as producer:
-        producer.send(topic, b"v").result(10)
+        producer.send(topic, b"v").result(30)
         with without_leaders(producer):
             future = producer.send(topic, b"v", callback=lambda metadata, error: seen.append((metadata, type(error))))
             began = time.monotonic()
             with pytest.raises(DeliveryTimeout, match=f"1 record.* for {topic}-0 .*delivery.timeout.ms"):
-                future.result(10)
+                future.result(30)
             assert time.monotonic() - began < 5
             assert seen == [(None, DeliveryTimeout)]
 
@@ -795,10 +795,10 @@ def test_new_partitions_are_noticed(bootstrap_servers: str, make_topic: MakeTopi
         Producer(bootstrap_servers=bootstrap_servers) as producer,
         ottla.Admin(bootstrap_servers=bootstrap_servers) as admin,
     ):
-        producer.send(topic, b"v").result(10)
+        producer.send(topic, b"v").result(30)
         admin.create_partitions({topic: 3})
         # An unknown partition makes the producer refresh its metadata.
-        assert producer.send(topic, b"v", partition=2).result(10).partition == 2
+        assert producer.send(topic, b"v", partition=2).result(30).partition == 2
         assert producer.partitions_for(topic) == {0, 1, 2}
 
 
@@ -808,11 +808,11 @@ def test_a_deleted_topic_is_created_again_by_a_producer(own_broker: Any) -> None
         admin.create_topics(ottla.NewTopic("orders", num_partitions=8))
         keys = [b"%d" % number for number in range(20)]
         for key in keys:
-            producer.send("orders", b"old", key=key).result(10)
+            producer.send("orders", b"old", key=key).result(30)
         admin.delete_topics("orders")
         # Kafka deletes a topic after it has answered: until then records are written to the old one.
-        until(lambda: producer.send("orders", b"new", partition=0).result(10).offset == 0, "the topic is a new one")
-        found = [producer.send("orders", b"new", key=key).result(10).partition for key in keys]
+        until(lambda: producer.send("orders", b"new", partition=0).result(30).offset == 0, "the topic is a new one")
+        found = [producer.send("orders", b"new", key=key).result(30).partition for key in keys]
     assert found == [0] * 20
 
 
@@ -821,12 +821,12 @@ def test_a_topic_that_was_deleted_is_named_and_found_again(own_broker: Any) -> N
     options = {"max_block_ms": 300, "delivery_timeout_ms": 1_000, "request_timeout_ms": 500, "linger_ms": 0}
     with Producer(bootstrap_servers=servers, **options) as producer, ottla.Admin(bootstrap_servers=servers) as admin:
         admin.create_topics(ottla.NewTopic("orders", num_partitions=2))
-        producer.send("orders", b"old", partition=1).result(10)
+        producer.send("orders", b"old", partition=1).result(30)
         admin.delete_topics("orders")
         with pytest.raises(DeliveryTimeout, match="no broker knows the topic now, was it deleted"):
-            producer.send("orders", b"lost", partition=1).result(10)
+            producer.send("orders", b"lost", partition=1).result(30)
         with pytest.raises(MetadataTimeout, match="it does not exist, and no broker creates it"):
             producer.send("orders", b"refused", partition=1)
         admin.create_topics(ottla.NewTopic("orders", num_partitions=1))
         keys = [b"%d" % number for number in range(20)]
-        assert {producer.send("orders", b"new", key=key).result(10).partition for key in keys} == {0}
+        assert {producer.send("orders", b"new", key=key).result(30).partition for key in keys} == {0}

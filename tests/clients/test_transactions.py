@@ -60,7 +60,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
             futures = [producer.send(topic, b"kept-%d" % (round_ * 4 + n), partition=n % 2) for n in range(4)]
         assert all(future.done() for future in futures)
         producer.begin_transaction()
-        producer.send(topic, b"dropped", partition=0).result(10)
+        producer.send(topic, b"dropped", partition=0).result(30)
         producer.send(topic, b"dropped", partition=1)
         producer.abort_transaction()
     assert producer._core.transactions is not None
@@ -71,7 +71,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
 def test_an_open_transaction_is_not_read_past(bootstrap_servers: str, make_topic: MakeTopic, make: Make) -> None:
     topic, producer, other = make_topic(), make(), make()
     producer.begin_transaction()
-    producer.send(topic, b"open").result(10)
+    producer.send(topic, b"open").result(30)
     with other.transaction():
         other.send(topic, b"behind")
     assert committed_by_ours(bootstrap_servers, topic) == []
@@ -84,7 +84,7 @@ def test_a_block_that_raises_is_aborted(bootstrap_servers: str, make_topic: Make
 
     def failing() -> None:
         with producer.transaction():
-            producer.send(topic, b"dropped").result(10)
+            producer.send(topic, b"dropped").result(30)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -104,7 +104,7 @@ def test_a_table_goes_in_a_transaction(bootstrap_servers: str, make_topic: MakeT
     with pytest.raises(TransactionMisuse, match="outside a transaction"):
         producer.send_arrow(topic, table)
     with producer.transaction():
-        assert producer.send_arrow(topic, table).result(10).records == 50
+        assert producer.send_arrow(topic, table).result(30).records == 50
     producer.begin_transaction()
     producer.send_arrow(topic, table)
     producer.abort_transaction()
@@ -138,12 +138,12 @@ def test_a_second_producer_fences_the_first(
     topic, name = make_topic(), uuid4().hex
     first = make(name)
     first.begin_transaction()
-    first.send(topic, b"zombie").result(10)
+    first.send(topic, b"zombie").result(30)
     second = make(name)
     with second.transaction():
         second.send(topic, b"kept")
     with pytest.raises(KafkaError) as caught:
-        first.send(topic, b"zombie").result(10)
+        first.send(topic, b"zombie").result(30)
     with pytest.raises(errors.ProducerFenced, match="To stop: either another producer"):
         first.abort_transaction()
     with pytest.raises(errors.ProducerFenced), first.transaction():
@@ -159,7 +159,7 @@ def test_a_fenced_producer_says_so_at_the_end_of_a_block(make_topic: MakeTopic, 
     def fenced() -> None:
         with first.transaction():
             make(name)
-            first.send(topic, b"zombie").result(10)
+            first.send(topic, b"zombie").result(30)
 
     with pytest.raises(errors.ProducerFenced) as caught:
         fenced()
@@ -170,7 +170,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(own_broker: Any, make: Mak
     broker = own_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms="50")
     producer = make(bootstrap_servers=broker.bootstrap_servers, transaction_timeout_ms=200)
     producer.begin_transaction()
-    producer.send("t", b"late").result(10)
+    producer.send("t", b"late").result(30)
     with Consumer(bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed") as consumer:
         key = TopicPartition("t", 0)
         until(lambda: consumer.end_offsets([key])[key] == 2, "the abort marker")
@@ -227,7 +227,7 @@ def test_a_broker_that_restarts_in_the_middle_changes_nothing(own_broker: Any, m
     for commit in (True, False):
         producer.begin_transaction()
         for number in range(3):
-            producer.send("t", b"%s-%d" % (b"kept" if commit else b"dropped", number)).result(10)
+            producer.send("t", b"%s-%d" % (b"kept" if commit else b"dropped", number)).result(30)
         broker.stop()
         broker.start()
         (producer.commit_transaction if commit else producer.abort_transaction)()
@@ -242,7 +242,7 @@ def test_a_coordinator_that_is_away_is_waited_for_and_asked_again(own_broker: An
     patiently(producer.init_transactions)
     producer.begin_transaction()
     patiently(lambda: producer.partitions_for("t"))
-    producer.send("t", b"kept").result(10)
+    producer.send("t", b"kept").result(30)
     broker.stop()
     with pytest.raises(TransactionTimeout, match=r"To retry: make the same call again") as caught:
         producer.commit_transaction()
@@ -316,7 +316,7 @@ def test_misuse_says_what_to_call(bootstrap_servers: str, make_topic: MakeTopic,
 def test_closing_aborts_what_is_open(bootstrap_servers: str, make_topic: MakeTopic, make: Make) -> None:
     topic, producer = make_topic(), make()
     producer.begin_transaction()
-    producer.send(topic, b"dropped").result(10)
+    producer.send(topic, b"dropped").result(30)
     producer.close()
     with make().transaction() as other:
         other.send(topic, b"kept")

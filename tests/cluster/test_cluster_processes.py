@@ -199,7 +199,7 @@ def test_no_process_survives_the_program(tmp_path: Path) -> None:
         pids = [int(pid) for pid in program.stdout.readline().split()]
         program.send_signal(signal.SIGKILL)
         program.wait()
-    until(lambda: not any(_is_alive(pid) for pid in pids), "the end of the processes", 10)
+    until(lambda: not any(_is_alive(pid) for pid in pids), "the end of the processes", 30)
 
 
 def _is_alive(pid: int) -> bool:

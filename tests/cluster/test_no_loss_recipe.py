@@ -155,7 +155,7 @@ def test_without_acks_all_a_dead_leader_takes_records_along(cluster: Cluster, cr
         for each in (careless, careful):
             each.partitions_for(topic)
         cluster.broker(1).isolate(clients=False)
-        careless.send(topic, b"acks=1").get(10)
+        careless.send(topic, b"acks=1").get(30)
         waiting = careful.send(topic, b"acks=all")
         cluster.broker(1).kill()
         # It was not acknowledged, so the producer sends it again, to the new leader.
@@ -180,11 +180,11 @@ def test_without_min_insync_replicas_a_lonely_leader_acknowledges(cluster: Clust
         write(cluster, topic, b"before")
     cluster.broker(2).stop()
     cluster.broker(3).stop()
-    with producer(cluster, delivery_timeout_ms=1_000, request_timeout_ms=1_000) as impatient:
-        impatient.send(one, b"alone").get(10)
-        # The program is told that this record is not safe.
-        with pytest.raises(OttlaError):
-            impatient.send(two, b"alone").get(10)
+    write(cluster, one, b"alone")
+    impatient = producer(cluster, delivery_timeout_ms=1_000, request_timeout_ms=1_000)
+    # The program is told that this record is not safe.
+    with impatient, pytest.raises(OttlaError):
+        impatient.send(two, b"alone").get(30)
     lose_everything(cluster, 1)
     start_all(cluster)
     assert b"alone" not in read(cluster, one)
@@ -217,7 +217,7 @@ def test_without_retries_an_error_loses_the_record(cluster: Cluster, create: Cre
         producer(cluster, request_timeout_ms=1_000) as careful,
     ):
         for each in (careless, careful):
-            each.send(topic, b"before").get(10)
+            each.send(topic, b"before").get(30)
         cluster.broker(1).pause()
         lost, kept = careless.send(topic, b"sent once"), careful.send(topic, b"sent again")
         with pytest.raises(OttlaError):
@@ -236,7 +236,7 @@ def test_without_idempotence_a_retry_repeats_the_record(cluster: Cluster, create
     ):
         both = (careless, careful)
         for each in both:
-            each.send(topic, b"before").get(10)
+            each.send(topic, b"before").get(30)
         cluster.broker(2).pause()
         cluster.broker(3).pause()
         waiting = [careless.send(topic, b"any producer"), careful.send(topic, b"idempotent producer")]

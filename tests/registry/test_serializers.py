@@ -175,7 +175,7 @@ def test_mistakes_of_a_program_are_told(url: str, subject: str) -> None:
 def test_our_clients_use_them(broker: ottla.Broker, url: str, subject: str) -> None:
     servers = {"bootstrap_servers": broker.bootstrap_servers}
     with ottla.Producer(**servers, value_serializer=RegistryAvroSerializer(url, AVRO)) as producer:
-        producer.send(subject, {"id": 1, "note": None}).get(10)
+        producer.send(subject, {"id": 1, "note": None}).get(30)
     options = {"value_deserializer": RegistryAvroDeserializer(url), "auto_offset_reset": "earliest"}
     with ottla.Consumer(**servers, **options, group_id=subject) as consumer:
         consumer.subscribe([subject])

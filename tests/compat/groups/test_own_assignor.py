@@ -33,7 +33,7 @@ def test_partitions_are_shared_as_the_class_says() -> None:
     with ottla.Broker(group_consumer_assignors=[EvenAndOdd, "uniform"], **quick) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
         admin = AdminClient(servers)
-        admin.create_topics([NewTopic("orders", 6)])["orders"].result(10)
+        admin.create_topics([NewTopic("orders", 6)])["orders"].result(30)
         settings = {**servers, "group.id": "readers", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
         consumers = [Consumer(settings), Consumer(settings)]
         try:

@@ -87,7 +87,7 @@ async def test_a_broker_that_answers_is_alive() -> None:
         await until(lambda: found.peer.asked)
         assert not confirmed.done()
         found.peer.answer()
-        await asyncio.wait_for(confirmed, 10)
+        await asyncio.wait_for(confirmed, 30)
         assert found.said == ["alive"]
 
 
@@ -97,7 +97,7 @@ async def test_whoever_asks_about_a_dead_broker_is_answered_when_that_is_known()
         confirmed = found.watchdog.confirm()
         await until(lambda: found.peer.asked)
         found.peer.die()
-        await asyncio.wait_for(confirmed, 10)
+        await asyncio.wait_for(confirmed, 30)
         assert found.said == ["alive", "doubt"]
 
 
@@ -107,12 +107,12 @@ async def test_an_answer_to_an_earlier_question_confirms_nothing() -> None:
         later = [found.watchdog.confirm() for _ in range(100)]
         await until(lambda: found.peer.asked == 1)
         found.peer.answer()
-        await asyncio.wait_for(first, 10)
+        await asyncio.wait_for(first, 30)
         await until(lambda: found.peer.asked == 2)
         assert not any(each.done() for each in later)
         # One question is enough for all that wait.
         found.peer.answer()
-        await asyncio.wait_for(asyncio.gather(*later), 10)
+        await asyncio.wait_for(asyncio.gather(*later), 30)
         assert found.peer.asked == 2
 
 

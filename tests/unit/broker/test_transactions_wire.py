@@ -277,7 +277,7 @@ def test_a_waiting_fetch_is_woken_when_the_last_stable_offset_moves(
         assert not answers, "what is written in the transaction is nothing to it"
         started = time.monotonic()
         producer.end(commits)
-        waiting.join(10)
+        waiting.join(30)
     assert time.monotonic() - started < 10
     assert len(answers[0].responses[0].partitions[0].records) > 0
 

@@ -57,9 +57,9 @@ def test_a_call_that_still_waits_when_the_client_is_closed_ends_with_an_error() 
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    assert begun.wait(10)
+    assert begun.wait(30)
     thread.stop()
-    waiter.join(10)
+    waiter.join(30)
     assert "closed by another thread" in str(seen[0])
 
 
@@ -111,7 +111,7 @@ def test_what_ends_a_program_does_not_end_the_loop(
 def test_a_thread_that_has_ended_is_reported_and_can_be_stopped() -> None:
     thread = LoopThread("consumer")
     thread.loop.call_soon_threadsafe(thread.loop.stop)
-    thread._thread.join(10)
+    thread._thread.join(30)
     told: list[str] = []
 
     def use() -> None:
@@ -123,7 +123,7 @@ def test_a_thread_that_has_ended_is_reported_and_can_be_stopped() -> None:
     for _ in range(10):
         another = threading.Thread(target=use)
         another.start()
-        another.join(10)
+        another.join(30)
     assert set(told) == {"the thread of this consumer has ended: create a new one"}
     thread.stop()
 

@@ -42,7 +42,7 @@ def test_a_request_has_begun_when_the_answer_before_it_finds_nobody() -> None:
         def handler(connection: Connection, frame: memoryview) -> Answer | Awaitable[Answer]:
             if bytes(frame) == LATER:
                 return begun
-            assert gone.wait(10)
+            assert gone.wait(30)
             return Buffer(framed(NOW))
 
         server = Server(handler, LIMITS)

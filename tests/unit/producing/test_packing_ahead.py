@@ -32,7 +32,7 @@ def packer(request: pytest.FixtureRequest) -> Iterator[Packer]:
     yield made
     made.stop()
     if request.param == "thread":
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
 
 

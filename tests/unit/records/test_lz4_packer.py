@@ -38,7 +38,7 @@ def running(packer: Any) -> Iterator[threading.Thread]:
         yield thread
     finally:
         packer.stop()
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
 
 

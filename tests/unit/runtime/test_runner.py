@@ -157,7 +157,7 @@ async def test_a_response_that_waits_too_long_for_its_commit_is_an_error() -> No
     scene.clock.advance(20)
     for each in (first, parked):
         with pytest.raises(errors.CoordinatorNotAvailable, match="not on enough replicas after 20 ms"):
-            await asyncio.wait_for(each, 5)
+            await asyncio.wait_for(each, 30)
     assert scene.journal.records == [7]
     second = await scene.start(scene.machine.add, 2)
     await asyncio.sleep(0.05)

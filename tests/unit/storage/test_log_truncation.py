@@ -286,7 +286,7 @@ def test_kafka_5634_retention_keeps_what_is_not_committed(tmp_path: Path) -> Non
 
     async def run() -> None:
         store.manager.start_background(asyncio.get_running_loop())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while store.log.log_start_offset == 0:
                 await asyncio.sleep(0.01)
         await store.manager.stop_background()

@@ -40,7 +40,7 @@ def test_a_failed_test_shows_what_was_in_the_topics(tmp_path: Path) -> None:
         def test_orders(ottla_broker, shop):
             for broker in (ottla_broker, shop):
                 with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-                    producer.send("orders", b"an order", key=b"alice").get(10)
+                    producer.send("orders", b"an order", key=b"alice").get(30)
             assert ottla_broker.topics["orders"].values() == [b"another order"]
         """,
         tmp_path,
@@ -82,7 +82,7 @@ def test_tests_share_a_broker_in_each_process_of_xdist(tmp_path: Path) -> None:
             shared = ottla_shared_broker
             assert "orders" not in shared.topics
             with ottla.Producer(bootstrap_servers=shared.bootstrap_servers) as producer:
-                producer.send(shared.topic("orders"), b"%d" % number).get(10)
+                producer.send(shared.topic("orders"), b"%d" % number).get(30)
             assert list(shared.topics) == ["orders"]
             assert shared.topics["orders"].values() == [b"%d" % number]
             assert shared.topics[shared.topic("orders")].values() == [b"%d" % number]
@@ -112,7 +112,7 @@ def test_unittest(tmp_path: Path) -> None:
                 def test_that_fails(self):
                     with ottla.Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
                         self.assertEqual(producer.partitions_for("orders"), {0, 1, 2})
-                        producer.send("orders", b"an order", partition=1).get(10)
+                        producer.send("orders", b"an order", partition=1).get(30)
                     self.broker.clock.advance(hours=1)
                     self.assertEqual(self.broker.topics["orders"].values(), [])
 

@@ -156,8 +156,8 @@ def test_an_outlet_that_hangs_or_raises_does_not_keep_the_end_waiting(monkeypatc
         again = thread.outlet("down", refuse)
         put("one")
         again("two")
-        assert hangs.wait(10)
-        assert refuses.wait(10)
+        assert hangs.wait(30)
+        assert refuses.wait(30)
     assert not release.is_set()
     release.set()
 
