@@ -90,7 +90,8 @@ def test_new_topics_and_partitions_are_picked_up_while_a_query_runs(topics: Topi
         query.stop()
 
 
-@pytest.mark.parametrize("fails", [True, False])
+# test_spark_reading.py passes over such records, and a test below over a deleted topic.
+@pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_retention_overtakes_a_query(topics: Topics, tmp_path: Path, fails: bool) -> None:
     topic = topics.make()
     topics.fill(topic, 4)
@@ -106,7 +107,8 @@ def test_retention_overtakes_a_query(topics: Topics, tmp_path: Path, fails: bool
         assert table(topics.spark, tmp_path) == [0, 1, 2, 3, 7, 8, 9]
 
 
-@pytest.mark.parametrize("fails", [True, False])
+# test_a_topic_is_deleted_under_a_running_query has the error.
+@pytest.mark.parametrize("fails", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_topic_is_deleted_and_made_again(topics: Topics, tmp_path: Path, fails: bool) -> None:
     topic, other = topics.make(), topics.make()
     topics.fill(topic, 4)
@@ -125,7 +127,7 @@ def test_a_topic_is_deleted_and_made_again(topics: Topics, tmp_path: Path, fails
     assert table(topics.spark, tmp_path) == [0, 1, 2, 3, 10, 11, 20, 21]
 
 
-@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_checkpoint_of_other_topics_is_named_as_such(topics: Topics, tmp_path: Path, fails: bool) -> None:
     topic, other = topics.make(), topics.make()
     topics.fill(topic, 2)
