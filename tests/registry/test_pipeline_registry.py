@@ -72,9 +72,9 @@ def test_a_registry_that_does_not_answer_makes_no_dead_letters(url: str, subject
     found = RegistryDecoder(away, columns(source), pa.null(), latest(source).schema)
     with pytest.raises(RegistryUnreachable, match="does not answer"):
         found.one(b"\0\0\0\0\x01\0")
-    with pytest.raises(SchemaError, match="does not answer"):
+    with pytest.raises(SchemaError, match=r"does not answer: .*\. Start it, or check its address"):
         columns(away)
-    with pytest.raises(SchemaError, match="subject none-value of the registry: Subject 'none-value' not found"):
+    with pytest.raises(SchemaError, match="subject none-value of the registry: Subject 'none-value' not found: send a"):
         columns(Source(name="orders", topics=["none"], format="avro", registry=url))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ottla.cli.main import main
 from ottla.spark.pipelines.failures import Failure, cause_of, reading_of
 
 HEAD = "[STREAM_FAILED] Query [id = 64658c3e, runId = 11b8d9e7] terminated with exception: "
@@ -123,3 +126,25 @@ def test_changed_steps_lead_to_a_reset_and_not_to_sparks_advice() -> None:
     assert failure.cause.startswith("the steps have changed, and the state in the checkpoint is of the old ones. Undo")
     assert "ottla pipeline reset" in failure.cause
     assert failure.code == 6
+
+
+def test_a_registry_that_is_away_is_worth_another_try(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text("""\
+name = "orders"
+checkpoint = "state"
+bootstrap_servers = "127.0.0.1:1"
+[[source]]
+name = "orders"
+topics = ["orders"]
+format = "avro"
+registry = "http://127.0.0.1:9"
+[[sink]]
+name = "table"
+format = "parquet"
+path = "table"
+""")
+    assert main(["pipeline", "run", str(file)]) == 1
+    assert "does not answer" in capsys.readouterr().err
+    file.write_text(file.read_text().replace("parquet", "parket"))
+    assert main(["pipeline", "run", str(file)]) == 2

@@ -19,7 +19,7 @@ from ottla.cli.options import (
     parse_addresses,
 )
 from ottla.spark.pipelines.declaration import DeclarationError, Pipeline
-from ottla.spark.pipelines.exit_codes import WRONG
+from ottla.spark.pipelines.exit_codes import FAILED, WRONG
 from ottla.spark.pipelines.loading import load
 from ottla.suggestions import did_you_mean
 
@@ -70,7 +70,7 @@ def chosen_sinks(pipeline: Pipeline, given: Sequence[str] | None) -> list[str]:
 
 
 def reports_problems(action: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
-    """Report the problems of a declaration on stderr, with exit code 2."""
+    """Report the problems of a declaration on stderr, with exit code 2, or 1 if they may pass by themselves."""
 
     @wraps(action)
     def wrapper(args: Namespace) -> int:
@@ -79,6 +79,6 @@ def reports_problems(action: Callable[[Namespace], int]) -> Callable[[Namespace]
         except DeclarationError as error:
             for problem in error.problems:
                 print(problem, file=sys.stderr)
-            return WRONG
+            return FAILED if all(problem.is_passing for problem in error.problems) else WRONG
 
     return wrapper

@@ -42,8 +42,8 @@ TABLE = (
     ExitCode(DONE, "done: with --once, or a trigger that ends, all current records were processed", "go on"),
     ExitCode(
         FAILED,
-        "a flow failed and the others were stopped, Spark did not start, or the broker was not reachable; stderr has "
-        "the reason, OTTLA_DEBUG=1 shows the details",
+        "a flow failed and the others were stopped, Spark did not start, or the broker or the schema registry was "
+        "not reachable; stderr has the reason, OTTLA_DEBUG=1 shows the details",
         "retry",
     ),
     ExitCode(WRONG, "wrong usage, or problems in the declaration; nothing was read", "do not retry: fix the file"),

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ottla.clients.registry.client import RegistryClient
+from ottla.clients.registry.client import RegistryClient, RegistryUnreachable
 from ottla.clients.registry.frames import NoFrame, decode_indexes, unframed
 from ottla.clients.registry.serializers import message_indexes, parsed_avro
 from ottla.errors import OttlaError
@@ -24,13 +24,13 @@ from ottla.registry.values import Schema as Text
 from ottla.spark.pipelines.avro import AvroDecoder, structs
 from ottla.spark.pipelines.declaration import Source
 from ottla.spark.pipelines.reasons import Reasons
-from ottla.spark.pipelines.schemas import Field, Schema, SchemaError, Type, from_avro
+from ottla.spark.pipelines.schemas import Field, Schema, SchemaError, SchemaUnreachable, Type, from_avro
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TYPES = {"avro": AVRO, "json": JSON, "protobuf": PROTOBUF}
-_UNKNOWN_ID = 40403
+_UNKNOWN_SUBJECT, _UNKNOWN_ID = 40401, 40403
 _SCALARS = {
     "INT32": "int", "SINT32": "int", "SFIXED32": "int", "INT64": "bigint", "SINT64": "bigint", "SFIXED64": "bigint",
     "UINT32": "bigint", "FIXED32": "bigint", "FLOAT": "float", "DOUBLE": "double", "BOOL": "boolean",
@@ -53,7 +53,10 @@ def latest(source: Source) -> Version:
     try:
         found = client.latest(subject)
     except RegistryError as error:
-        raise SchemaError(f"subject {subject} of the registry: {error.message}") from None
+        advice = ": send a record with a schema first, or set subject" if error.code == _UNKNOWN_SUBJECT else ""
+        raise SchemaError(f"subject {subject} of the registry: {error.message.removesuffix('.')}{advice}") from None
+    except RegistryUnreachable as error:
+        raise SchemaUnreachable(f"{error}. Start it, or check its address") from None
     except OttlaError as error:
         raise SchemaError(str(error)) from None
     finally:

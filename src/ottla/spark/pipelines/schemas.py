@@ -36,6 +36,10 @@ class SchemaError(ValueError):
     """An invalid schema."""
 
 
+class SchemaUnreachable(SchemaError):
+    """The schema registry does not answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Type:
     """`name` is Spark's simple name; `inside` has the fields of a struct, the element, or key and value of a map."""

@@ -57,7 +57,7 @@ from ottla.spark.pipelines.declaration import (
 )
 from ottla.spark.pipelines.options import kafka_problems, read_options, write_options
 from ottla.spark.pipelines.registry import columns
-from ottla.spark.pipelines.schemas import Schema, SchemaError, from_ddl, from_file
+from ottla.spark.pipelines.schemas import Schema, SchemaError, SchemaUnreachable, from_ddl, from_file
 from ottla.spark.pipelines.shared.layout import could_share
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
 from ottla.suggestions import did_you_mean
@@ -249,7 +249,8 @@ class _Check:
         try:
             return declared_schema(part, self._pipeline), []
         except SchemaError as error:
-            return None, [part.where.problem(f"{key}: {error}", key)]
+            is_passing = isinstance(error, SchemaUnreachable)
+            return None, [part.where.problem(f"{key}: {error}", key, is_passing=is_passing)]
 
     def _table(self, table: Table) -> Iterator[Problem]:
         if table.format == "topic":

@@ -29,6 +29,8 @@ class Problem:
     file: str
     line: int | None
     message: str
+    is_passing: bool = False
+    """Whether it may pass by itself: a server does not answer."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
@@ -50,8 +52,8 @@ class Where:
     line: int | None = None
     keys: Mapping[str, int] = field(default_factory=dict)
 
-    def problem(self, message: str, key: str | None = None) -> Problem:
-        return Problem(self.file, self.keys.get(key or "", self.line), message)
+    def problem(self, message: str, key: str | None = None, *, is_passing: bool = False) -> Problem:
+        return Problem(self.file, self.keys.get(key or "", self.line), message, is_passing)
 
 
 def doc(text: str, **more: Any) -> dict[str, Any]:
