@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 import ottla as public
+from ottla.cli.main import main
 from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines import ConsoleSink, Pipeline, Source, exit_codes
 from ottla.spark.pipelines.failures import WrittenError
@@ -344,6 +345,18 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
     assert holder(str(tmp_path)) is None
     with run_lock(str(tmp_path)):
         pass
+
+
+def test_a_second_run_is_told_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        'name = "orders"\ncheckpoint = "state"\nbootstrap_servers = "127.0.0.1:1"\n'
+        '[[source]]\nname = "orders"\ntopics = ["orders"]\nschema = "id BIGINT"\n'
+        '[[sink]]\nname = "table"\nformat = "parquet"\npath = "table"\n'
+    )
+    with run_lock(str(tmp_path / "state")):
+        assert main(["pipeline", "run", str(file)]) == 3
+    assert "stop it first, or, if that is another pipeline, set another checkpoint" in capsys.readouterr().err
 
 
 def test_a_run_that_was_killed_leaves_no_lock(tmp_path: Path) -> None:

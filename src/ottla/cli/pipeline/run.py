@@ -134,7 +134,8 @@ def run(args: Namespace) -> int:
                 return _refuse(args, pipeline, over)
             return _Run(args, pipeline).run()
     except AlreadyRunning as error:
-        print(f"ottla: error: {error}", file=sys.stderr)
+        advice = "stop it first, or, if that is another pipeline, set another checkpoint in one of them"
+        print(f"ottla: error: {error}: {advice}", file=sys.stderr)
         return exit_codes.RUNS_ALREADY
 
 
