@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ottla.clients.admin.brokers import active_controller, describe_log_dirs
+from ottla.clients.admin.groups import ListedGroup
 from ottla.clients.admin.values import LogDir
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.leaders import LATEST_TIMESTAMP, list_offsets
@@ -60,6 +61,8 @@ class Snapshot:
     """Records per second by partition, from the growth of the logs; None until the ends were read twice."""
     rows: Mapping[Key, Row] | None = None
     """What each group has not read, by group and partition."""
+    groups: Sequence[ListedGroup] | None = None
+    """The groups of consumers with their states."""
     watched_since: Mapping[str, Millis] = field(default_factory=dict)
     """When the offsets of each group were read for the first time."""
     groups_failed: int = 0
@@ -213,7 +216,7 @@ class Collector:
         self._watch.observe(seen, self._poller.lags)
         before, rows = self.snapshot.watched_since, self._watch.rows
         since = {group: before.get(group, seen.now) for group in {group for group, _ in rows}}
-        self._set(rows=rows, groups_failed=self._poller.problems, watched_since=since)
+        self._set(rows=rows, groups=self._poller.groups, groups_failed=self._poller.problems, watched_since=since)
 
     async def _read_controller(self) -> None:
         controller = None

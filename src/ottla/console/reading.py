@@ -26,6 +26,7 @@ from ottla.clients.cluster.leaders import (
     list_offsets,
     with_partition,
 )
+from ottla.clients.cluster.metadata import NO_LEADER, Metadata
 from ottla.clients.cluster.plain_fetch import Fetched, fetch_batches
 from ottla.console.views.records import Row, Search, row_of, with_outcomes
 from ottla.consuming.batches import marker_of, readable
@@ -92,6 +93,18 @@ class Page:
     """The limit that was reached: records, bytes or seconds."""
     problems: dict[int, str] = field(default_factory=dict)
     """Partitions that could not be read, and why."""
+
+
+def with_leaders(metadata: Metadata, topic: str, partitions: Iterable[int]) -> tuple[list[int], dict[int, str]]:
+    """The partitions that can be read now, and why the others cannot."""
+    there, away = list[int](), dict[int, str]()
+    for one in partitions:
+        info = metadata.partition(TopicPartition(topic, one))
+        if info is not None and info.leader == NO_LEADER:
+            away[one] = f"partition {one} has no leader now, so nobody can read its records: check that its brokers run"
+        else:
+            there.append(one)
+    return there, away
 
 
 async def find_bounds(cluster: Cluster, topic: str, partitions: Iterable[int], isolation: str) -> Bounds:

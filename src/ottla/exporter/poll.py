@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 from ottla.clients.admin.group_offsets import committed_offsets
-from ottla.clients.admin.groups import list_groups
+from ottla.clients.admin.groups import ListedGroup, list_groups
 from ottla.clients.admin.lag import log_bounds, measure
 from ottla.clients.admin.topics import describe_configs
 from ottla.clients.admin.values import ConfigResource
@@ -35,6 +35,8 @@ class Poller:
         self._now = now
         self._dead_letters = tuple(dead_letters)
         self.lags = Lags()
+        self.groups: list[ListedGroup] = []
+        """The groups of consumers, as the last poll listed them."""
         self.problems = 0
         """How many groups could not be asked for in the last poll."""
         self._retention: dict[str, tuple[Millis, Millis | None]] = {}
@@ -42,8 +44,8 @@ class Poller:
     async def poll(self, metadata: Metadata | None = None) -> Observation:
         """One observation. Raises KafkaError if the cluster cannot be reached. `metadata` was read just before."""
         metadata = metadata or await self._cluster.refresh(None)
-        groups = [group.group_id for group in await list_groups(self._cluster) if group.of_consumers]
-        committed = await self._committed(groups)
+        self.groups = [group for group in await list_groups(self._cluster) if group.of_consumers]
+        committed = await self._committed([group.group_id for group in self.groups])
         positions: dict[TopicPartition, list[int]] = {}
         for offsets in committed.values():
             for key, offset in offsets.items():

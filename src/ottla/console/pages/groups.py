@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ottla.clients.admin.groups import GroupDescription
+from ottla.clients.admin.groups import GroupDescription, ListedGroup
 from ottla.clients.admin.offsets_topic import GroupHistory
 from ottla.console.actions import shown_command
+from ottla.console.collector import Snapshot
 from ottla.console.pages import group_actions
 from ottla.console.pages.group_actions import group_url, lab_url
 from ottla.console.readers import Read
@@ -38,7 +40,7 @@ from ottla.console.views.rebalances import (
     rebalances_of,
     word_of,
 )
-from ottla.errors import OttlaError
+from ottla.errors import KafkaError, OttlaError
 from ottla.groups.log_ends import offsets_at
 from ottla.groups.lookup import existing_groups
 from ottla.groups.offsets import OffsetRow, offset_rows
@@ -52,6 +54,7 @@ MOST_ANSWERS = 20_000
 """Partitions times samples: more would keep the brokers busy for a chart."""
 ROWS_FOR, CHARTS_FOR = 4.0, 30.0
 """Seconds for which all browsers get the same offsets and the same charts of lag."""
+LIST_MS: Millis = 3_000
 SHORTEST_CHART: Millis = 10_000
 SHOWN_PARTITIONS = 200
 SHOWN_REBALANCES = 50
@@ -61,7 +64,7 @@ async def show_list(request: Request) -> Response:
     access, query = access_of(request), request.query_params
     search, state, sort = query.get("q", ""), query.get("state", ""), query.get("sort", "lag")
     snapshot = await access.collector.current()
-    listed = [one for one in await access.admin.list_groups() if one.of_consumers]
+    listed = await _listed(access, snapshot)
     rows = group_rows(listed, snapshot.rows, search=search, state=state, sort=sort)
     page, pages = pages_of(len(rows), query.get("page", "1"))
 
@@ -84,6 +87,16 @@ async def show_list(request: Request) -> Response:
         pages=pages,
         url=url,
     )
+
+
+async def _listed(access: Access, snapshot: Snapshot) -> Sequence[ListedGroup]:
+    """The groups now, or those of the last round if a broker does not answer."""
+    try:
+        return [one for one in await access.admin.list_groups(timeout_ms=LIST_MS) if one.of_consumers]
+    except KafkaError:
+        if snapshot.groups is None:
+            raise
+        return snapshot.groups
 
 
 @dataclass(frozen=True, slots=True)

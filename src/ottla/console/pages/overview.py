@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -11,20 +10,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ottla.charts import Line, line_chart
-from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.console.collector import Collector
 from ottla.console.render import render
 from ottla.console.state import access_of, console_of
 from ottla.console.views.overview import NAMED, broker_rows, health, lagging_groups
-from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.console.pipelines import PipelineFile
     from ottla.console.views.pipelines import Shown
 
 LARGEST_LAGS = 20
-GROUPS_FOR, PIPELINES_FOR = 5.0, 5.0
-"""Seconds for which the states of groups, and the files of pipelines, are not read again."""
+PIPELINES_FOR = 5.0
+"""Seconds for which the files of pipelines are not read again."""
 EMPTY = "Empty"
 
 
@@ -34,9 +31,7 @@ async def show(request: Request) -> Response:
     metadata, rates, rows = snapshot.metadata, snapshot.rates, snapshot.rows
     lagging = None
     if rows is not None:
-        # Asked once for each round of the collector.
-        key = ("groups without members", snapshot.read_at)
-        empty = await access.shared.get(key, GROUPS_FOR, partial(_empty_groups, access.admin))
+        empty = {one.group_id for one in snapshot.groups or () if one.state == EMPTY}
         lagging = lagging_groups(rows, now=access.now(), since=snapshot.watched_since, empty=empty)
     return render(
         request,
@@ -52,14 +47,6 @@ async def show(request: Request) -> Response:
         shown=LARGEST_LAGS,
         pipelines=await _pipelines(request),
     )
-
-
-async def _empty_groups(admin: AsyncAdmin) -> set[str]:
-    """The groups without members, as far as the brokers tell: the overview must not fail because they do not."""
-    try:
-        return {one.group_id for one in await admin.list_groups() if one.state == EMPTY}
-    except KafkaError:
-        return set()
 
 
 async def _pipelines(request: Request) -> list[tuple[PipelineFile, Shown]] | None:

@@ -23,6 +23,7 @@ from ottla.console.reading import (
     read_newer,
     read_older,
     read_one,
+    with_leaders,
 )
 from ottla.console.render import number_in, part, path_in, render, with_query
 from ottla.console.state import access_of, console_of
@@ -71,7 +72,7 @@ class Found:
     bounds: Bounds
     page: Page
     partitions: int
-    """How many the topic has."""
+    """How many it could have read."""
 
 
 async def show(request: Request) -> Response:
@@ -113,8 +114,8 @@ async def _read(cluster: Cluster, topic: str, partitions: Sequence[int], query: 
     unknown = [one for one in query.partitions or () if one not in partitions]
     if unknown:
         raise BadQuery(f"{topic} has no partition {unknown[0]}: it has 0 to {len(partitions) - 1}")
-    bounds = await find_bounds(cluster, topic, query.partitions or partitions, query.isolation)
-    bounds = _some(bounds)
+    there, away = with_leaders(cluster.metadata, topic, query.partitions or partitions)
+    bounds = _some(await find_bounds(cluster, topic, there, query.isolation))
     task = Task(topic=topic, isolation=query.isolation, search=Search.of(query), limit=query.limit)
     if query.at is not None:
         page = await read_newer(cluster, task, bounds, dict(query.at))
@@ -124,7 +125,8 @@ async def _read(cluster: Cluster, topic: str, partitions: Sequence[int], query: 
         page = await read_older(cluster, task, bounds, bounds.ends)
     else:
         page = await read_newer(cluster, task, bounds, await _start(cluster, topic, bounds, query))
-    return Found(query, bounds, page, len(query.partitions or partitions))
+    page.problems.update(away)
+    return Found(query, bounds, page, len(there))
 
 
 def _some(bounds: Bounds) -> Bounds:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from ottla.console.live import ALIVE, event, events
-from ottla.console.reading import Bounds, Limits, Task, find_bounds, read_older
+from ottla.console.reading import Bounds, Limits, Task, find_bounds, read_older, with_leaders
 from ottla.console.render import fragment, part
 from ottla.console.security import is_still_known
 from ottla.console.state import Access, access_of, console_of
@@ -52,24 +52,27 @@ async def _stream(
 ) -> AsyncIterator[str]:
     cluster, loop = access.admin.cluster, asyncio.get_running_loop()
     task = Task(topic=topic, isolation=query.isolation, search=Search.of(query), limit=MOST_ROWS, limits=LIMITS)
-    positions: dict[int, int] | None = None
+    positions, told = dict[int, int](), set[int]()
     said = loop.time()
     yield event("hello")
     while not access.collector.closed and is_still_known(request):
         began = loop.time()
         pause = PERIOD
         try:
-            bounds = await find_bounds(cluster, topic, partitions, query.isolation)
+            there, away = with_leaders(cluster.metadata, topic, partitions)
+            if away.keys() != told:
+                told = set(away)
+                yield event("problem", "; ".join(away.values())) if away else event("hello")
+            bounds = await find_bounds(cluster, topic, there, query.isolation)
             # With thousands of partitions the ends alone take a while.
             pause = max(PERIOD, REST * (loop.time() - began))
-            if positions is None:
-                positions = _begin(bounds, query)
-            ahead = Bounds({one: min(at, bounds.ends[one]) for one, at in positions.items()}, bounds.ends)
+            positions = {**_begin(bounds, query), **positions}
+            ahead = Bounds({one: min(positions[one], end) for one, end in bounds.ends.items()}, bounds.ends)
             if ahead.records:
                 page = await read_older(cluster, task, ahead, ahead.ends)
                 left = sum(page.before[one] - ahead.starts[one] for one in ahead.starts)
                 shown = await show(request, topic, page.rows, query)
-                positions, said = dict(ahead.ends), loop.time()
+                positions, said = {**positions, **ahead.ends}, loop.time()
                 yield _event(topic, shown[::-1], left, query, positions)
         except KafkaError as error:
             yield event("problem", str(error))
