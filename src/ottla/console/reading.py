@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,6 +28,7 @@ from ottla.clients.cluster.leaders import (
 )
 from ottla.clients.cluster.metadata import NO_LEADER, Metadata
 from ottla.clients.cluster.plain_fetch import Fetched, fetch_batches
+from ottla.console.views.groups import number_ranges
 from ottla.console.views.records import Row, Search, row_of, with_outcomes
 from ottla.consuming.batches import marker_of, readable
 from ottla.errors import CorruptMessage, KafkaError, OffsetOutOfRange
@@ -95,16 +96,23 @@ class Page:
     """Partitions that could not be read, and why."""
 
 
-def with_leaders(metadata: Metadata, topic: str, partitions: Iterable[int]) -> tuple[list[int], dict[int, str]]:
-    """The partitions that can be read now, and why the others cannot."""
-    there, away = list[int](), dict[int, str]()
+def with_leaders(metadata: Metadata, topic: str, partitions: Iterable[int]) -> tuple[list[int], list[int]]:
+    """The partitions that can be read now, and those that cannot, because they have no leader."""
+    there, away = list[int](), list[int]()
     for one in partitions:
         info = metadata.partition(TopicPartition(topic, one))
-        if info is not None and info.leader == NO_LEADER:
-            away[one] = f"partition {one} has no leader now, so nobody can read its records: check that its brokers run"
-        else:
-            there.append(one)
+        (away if info is not None and info.leader == NO_LEADER else there).append(one)
     return there, away
+
+
+def no_leaders(partitions: Sequence[int]) -> str:
+    """
+    >>> no_leaders([2]), no_leaders([2, 5, 6, 7])[:27]
+    ('partition 2 has no leader now: check that its brokers run', 'partitions 2,5-7 have no le')
+    """
+    if len(partitions) == 1:
+        return f"partition {partitions[0]} has no leader now: check that its brokers run"
+    return f"partitions {number_ranges(partitions)} have no leader now: check that their brokers run"
 
 
 async def find_bounds(cluster: Cluster, topic: str, partitions: Iterable[int], isolation: str) -> Bounds:

@@ -7,7 +7,7 @@ from ottla.clients.cluster.metadata import Metadata, Node, PartitionInfo, TopicI
 from ottla.config.describe import ConfigSource
 from ottla.console.collector import Snapshot
 from ottla.console.rates import Rates
-from ottla.console.reading import with_leaders
+from ottla.console.reading import no_leaders, with_leaders
 from ottla.console.render import duration, rate
 from ottla.console.views.overview import broker_rows, health, lagging_groups
 from ottla.console.views.topics import config_rows, partition_rows, topic_row, topic_rows
@@ -41,9 +41,9 @@ def test_partitions_without_a_leader_or_with_replicas_behind_are_found() -> None
 
 
 def test_the_records_of_other_partitions_can_be_read_while_one_has_no_leader() -> None:
-    there, away = with_leaders(METADATA, "orders", range(3))
-    assert there == [0, 1]
-    assert away == {2: "partition 2 has no leader now, so nobody can read its records: check that its brokers run"}
+    assert with_leaders(METADATA, "orders", range(3)) == ([0, 1], [2])
+    assert no_leaders([2]) == "partition 2 has no leader now: check that its brokers run"
+    assert no_leaders([2, 5, 6, 7]) == "partitions 2,5-7 have no leader now: check that their brokers run"
 
 
 def test_a_broker_that_is_away_is_still_shown() -> None:

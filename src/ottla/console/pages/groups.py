@@ -160,6 +160,7 @@ async def show_group(request: Request) -> Response:
         offsets=offsets[:SHOWN_PARTITIONS],
         partitions=len(offsets),
         lag=sum(known) if (known := [row.lag for row in offsets if row.lag is not None]) else None,
+        unread_unknown=sum(row.committed is not None and row.lag is None for row in offsets),
         seconds=max(seconds) if seconds else None,
         lost=sum(row.lost or 0 for row in offsets),
         lag_charts=await access.groups.cached(

@@ -19,6 +19,7 @@ from ottla.console.reading import (
     Page,
     Task,
     find_bounds,
+    no_leaders,
     offsets_at,
     read_newer,
     read_older,
@@ -125,7 +126,8 @@ async def _read(cluster: Cluster, topic: str, partitions: Sequence[int], query: 
         page = await read_older(cluster, task, bounds, bounds.ends)
     else:
         page = await read_newer(cluster, task, bounds, await _start(cluster, topic, bounds, query))
-    page.problems.update(away)
+    if away:
+        page.problems[away[0]] = no_leaders(away)
     return Found(query, bounds, page, len(there))
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from ottla.console.live import ALIVE, event, events
-from ottla.console.reading import Bounds, Limits, Task, find_bounds, read_older, with_leaders
+from ottla.console.reading import Bounds, Limits, Task, find_bounds, no_leaders, read_older, with_leaders
 from ottla.console.render import fragment, part
 from ottla.console.security import is_still_known
 from ottla.console.state import Access, access_of, console_of
@@ -52,7 +52,7 @@ async def _stream(
 ) -> AsyncIterator[str]:
     cluster, loop = access.admin.cluster, asyncio.get_running_loop()
     task = Task(topic=topic, isolation=query.isolation, search=Search.of(query), limit=MOST_ROWS, limits=LIMITS)
-    positions, told = dict[int, int](), set[int]()
+    positions, told = dict[int, int](), list[int]()
     said = loop.time()
     yield event("hello")
     while not access.collector.closed and is_still_known(request):
@@ -60,9 +60,9 @@ async def _stream(
         pause = PERIOD
         try:
             there, away = with_leaders(cluster.metadata, topic, partitions)
-            if away.keys() != told:
-                told = set(away)
-                yield event("problem", "; ".join(away.values())) if away else event("hello")
+            if away != told:
+                told = away
+                yield event("problem", no_leaders(away)) if away else event("hello")
             bounds = await find_bounds(cluster, topic, there, query.isolation)
             # With thousands of partitions the ends alone take a while.
             pause = max(PERIOD, REST * (loop.time() - began))

@@ -122,10 +122,11 @@ def partition_ranges(partitions: Iterable[TopicPartition]) -> str:
     'a:0,1,5-7,9; b:2'
     """
     topics = groupby(sorted(set(partitions)), key=lambda key: key.topic)
-    return "; ".join(f"{topic}:{_ranges([key.partition for key in keys])}" for topic, keys in topics)
+    return "; ".join(f"{topic}:{number_ranges([key.partition for key in keys])}" for topic, keys in topics)
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def number_ranges(numbers: Sequence[int]) -> str:
+    """Numbers in order; three or more in a row are a range."""
     runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
     found = [[number for _, number in run] for _, run in runs]
     return ",".join(f"{one[0]}-{one[-1]}" if len(one) > 2 else ",".join(map(str, one)) for one in found)
