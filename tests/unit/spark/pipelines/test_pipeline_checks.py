@@ -254,6 +254,12 @@ def test_schemas(tmp_path: Path, schema: str, message: str) -> None:
         ('dedupe = ["id"]', "[[step]]", 'within is missing, such as within = "1 hour"'),
         ('dedupe = "id"\nwithin = "1 hour"', "dedupe", "a list of strings, not 'id'. Write [\"id\"]"),
         ('dedupe = []\nwithin = "1 hour"', "dedupe", "dedupe is empty: name the key columns"),
+        (
+            'dedupe = ["id", "totl"]\nwithin = "1 hour"',
+            "dedupe",
+            "dedupe: column totl does not exist. Did you mean total? orders has id, total, at",
+        ),
+        ('dedupe = ["ID", "_key"]\nwithin = "1 hour"', None, ""),
         ('dedupe = ["id"]\nwithin = "1 hour"\nslide = "5 m"', "slide", "It is a key of [[step]] with window."),
         (
             'dedupe = ["id"]\nwithin = "1 hour"\ninput = "odrers"',
@@ -371,7 +377,8 @@ event_time = "at"
 watermark = "5 minutes"
 aggregate = {n = "count(*)"}
 """
-    text = f'{HEAD}{SOURCE}{step}\n[[sink]]\nname = "s"\n{JDBC}{more}\n'
+    source = SOURCE.replace("total DOUBLE", "user STRING")
+    text = f'{HEAD}{source}{step}\n[[sink]]\nname = "s"\n{JDBC}{more}\n'
     if message is None:
         assert found(tmp_path, text) == []
     else:

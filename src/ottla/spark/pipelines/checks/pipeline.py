@@ -20,7 +20,7 @@ from ottla.spark.pipelines.checks.functions import function_problems
 from ottla.spark.pipelines.checks.joins import join_problems
 from ottla.spark.pipelines.checks.lakes import keyed_problems, lake_problems
 from ottla.spark.pipelines.checks.latest import latest_problems, latest_sink_problems
-from ottla.spark.pipelines.checks.modes import mode_problems
+from ottla.spark.pipelines.checks.modes import input_of, mode_problems
 from ottla.spark.pipelines.checks.monitoring import events_problems, lineage_problems
 from ottla.spark.pipelines.checks.registry import registry_source_problems
 from ottla.spark.pipelines.checks.rules import limit_problems, rule_problems
@@ -64,6 +64,8 @@ from ottla.suggestions import did_you_mean
 
 _Part = TypeVar("_Part", bound=Declared)
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Not a field of a struct, and not a column of the origin.
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _SINK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SHARED = "sources, tables and steps need distinct names"
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -290,6 +292,7 @@ class _Check:
                     later = [one.name for one in pipeline.steps[number:]]
                     yield from join_problems(pipeline, step, tables, before, later)
                 yield from self._step(step)
+                yield from self._columns(step)
             before.append(step.name)
 
     def _step(self, step: Step) -> Iterator[Problem]:
@@ -311,6 +314,21 @@ class _Check:
             )
         elif isinstance(step, Session) and not step.group_by:
             yield step.where.problem('group_by is empty: Spark needs one, such as group_by = ["user"]', "group_by")
+
+    def _columns(self, step: Step) -> Iterator[Problem]:
+        """Columns of a step right after a source, whose schema is known without Spark."""
+        given = input_of(self._pipeline, step)
+        source = next((one for one in self._sound(self._pipeline.sources) if one.name == given), None)
+        schema = None if source is None else self._schema(source, source.format)[0]
+        if source is None or schema is None:
+            return
+        known = {name.lower() for name in schema.names}
+        for key, names in _named(step).items():
+            for name in names:
+                if _PLAIN.fullmatch(name) and name.lower() not in known:
+                    near = did_you_mean(name, schema.names)
+                    has = f"{source.name} has {', '.join(schema.names)}"
+                    yield step.where.problem(f"{key}: column {name} does not exist.{near} {has}", key)
 
     def _rule(self, rule: Expect) -> Iterator[Problem]:
         problems = list(self._end_input(rule))
@@ -448,6 +466,15 @@ def _input(
         else:
             near = did_you_mean(given, known)
             yield part.where.problem(f"source or step {given} does not exist.{near}", "input")
+
+
+def _named(step: Step) -> dict[str, Sequence[str]]:
+    """The columns that a step names, by key."""
+    if isinstance(step, Dedupe):
+        return {"dedupe": step.keys}
+    if isinstance(step, Latest):
+        return {"latest": step.keys, "sequence": step.order}
+    return {"group_by": step.group_by} if isinstance(step, Window | Session) else {}
 
 
 def _event_time(source: Source, name: str, schema: Schema) -> Iterator[Problem]:
