@@ -137,7 +137,7 @@ def test_the_tutorial_runs(
     assert again.out.splitlines()[3] == "2 dead letters"
     assert rest.out.splitlines() == [
         "1 dead letter sent back",
-        "2 dead letters still waiting: already replayed 1 times",
+        "2 dead letters still waiting: already replayed 1 time",
     ]
     assert [line.split("  ")[0] for line in ruled.out.splitlines()[-2:]] == ["has_customer", "positive"]
     assert "1 of 11 (9.1 %)" in ruled.out

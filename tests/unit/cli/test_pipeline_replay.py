@@ -114,6 +114,8 @@ def test_what_fails_again_is_counted_and_does_not_go_round(ottla: Ottla, letters
         assert dict(letters.records(letters.dead, round_ + 1)[-1].headers)["ottla-replays"] == str(round_).encode()
     refused = ottla("pipeline", "replay", "--topic", letters.dead, "--max-replays", "2")
     assert refused.lines == ["0 dead letters sent back", "1 dead letter still waiting: already replayed 2 times"]
+    once = ottla("pipeline", "replay", "--topic", letters.dead, "--max-replays", "1")
+    assert once.lines[1] == "1 dead letter still waiting: already replayed 1 time"
 
 
 def test_times_and_topics(ottla: Ottla, letters: Letters) -> None:

@@ -28,6 +28,7 @@ from ottla.spark.pipelines.runner import client_config
 from ottla.spark.pipelines.status import dead_letter_topics, replay_group
 from ottla.times import parse_duration, parse_time
 
+ERROR_WIDTH = 80
 SHOWN = 20
 _EPILOG = """\
 The original key, value and headers go back to the original topic in transactions, so every dead letter is sent exactly
@@ -141,9 +142,13 @@ def _collector(rows: list[list[object]]) -> Callable[[Waiting | None, str | None
         if one is not None and against is None and len(rows) < SHOWN:
             letter = one.letter
             source = f"{letter.topic}-{letter.partition}"
-            rows.append([f"{one.place}:{one.offset}", source, letter.offset, one.replays, one.error[:80]])
+            rows.append([f"{one.place}:{one.offset}", source, letter.offset, one.replays, _cut(one.error)])
 
     return each
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= ERROR_WIDTH else f"{text[: ERROR_WIDTH - 1]}…"
 
 
 def _print_json(one: Waiting | None, against: str | None) -> None:

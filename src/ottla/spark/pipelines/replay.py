@@ -31,6 +31,7 @@ from ottla.consuming.values import ConsumerRecord
 from ottla.errors import InvalidProducerEpoch, OttlaError, ProducerFenced
 from ottla.spark.options import Offsets
 from ottla.types import Millis, TopicPartition
+from ottla.wording import plural
 
 REPLAYS = "ottla-replays"
 REPLAYED_FROM = "ottla-replayed-from"
@@ -117,7 +118,7 @@ class Choice:
         if one.letter.omitted:
             return "has no value, because it was too large for a dead letter"
         if one.replays >= self.max_replays:
-            return f"already replayed {self.max_replays} times"
+            return f"already replayed {plural(self.max_replays, 'time')}"
         return None
 
 
