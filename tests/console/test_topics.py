@@ -47,6 +47,21 @@ def test_the_overview_shows_a_group_that_is_behind(console: httpx.Client, broker
     assert "● reads" not in console.get("/").text
 
 
+def test_pages_do_not_wait_for_a_broker_that_does_not_list_its_groups(start: Start, broker: Broker) -> None:
+    console = start()
+    with Admin(broker.client_config()) as admin, Producer(broker.client_config()) as producer:
+        admin.create_topics(["waiting"])
+        producer.send("waiting", value=b"unread")
+        producer.flush()
+        admin.alter_group_offsets("patient", {TopicPartition("waiting", 0): 0})
+    eventually(lambda: console.get("/"), "patient")
+    with broker.faults.delay("ListGroups", 30):
+        for path in ("/", "/groups"):
+            text = console.get(path, timeout=20).text
+            assert "patient" in text
+            assert "no members" in text or "Empty" in text
+
+
 def test_a_topic_is_created_changed_and_deleted(console: httpx.Client, broker: Broker) -> None:
     page = console.get("/create-topic", params={"name": "invoices", "partitions": "2", "configs": "retention.ms=1000"})
     assert "ottla topics create invoices --partitions 2 --config retention.ms=1000 --bootstrap-server" in page.text
