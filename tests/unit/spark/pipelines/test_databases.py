@@ -21,7 +21,7 @@ from ottla.spark.pipelines.databases.connections import DatabaseError, Place, op
 from ottla.spark.pipelines.databases.names import Name
 from ottla.spark.pipelines.databases.sink import place_of
 from ottla.spark.pipelines.databases.statements import Statements
-from ottla.spark.pipelines.databases.tables import columns_of_table, read_columns
+from ottla.spark.pipelines.databases.tables import columns_of_table, read_columns, required_columns
 from ottla.spark.pipelines.databases.types import NoSuchType, fits, type_of
 from ottla.spark.pipelines.declaration import DatabaseFormat, DatabaseSink, Pipeline, Source
 from ottla.spark.pipelines.keyed import columns_of
@@ -162,6 +162,30 @@ def test_columns_that_do_not_fit_are_told(place: Place) -> None:
         with opened(place) as connection, connection.transaction():
             connection.run(text.partition("run ")[2].partition(", or leave")[0])
             sql.check_fits(columns_of_table(connection, Name.of("orders")) or {})
+
+
+def test_a_column_that_needs_a_value_is_told(place: Place) -> None:
+    sql = upserts(place.form)
+    with opened(place) as connection, connection.transaction():
+        more = "note TEXT DEFAULT 'none' NOT NULL, must TEXT NOT NULL"
+        connection.run(f"CREATE TABLE orders (ID TEXT NOT NULL PRIMARY KEY, seq BIGINT, name TEXT, {more})")
+        required = required_columns(connection, sql.table)
+        with pytest.raises(DatabaseError, match="table orders needs a value for must, which the input does not have"):
+            sql.check_required(required)
+        sql.check_required([name for name in required if name != "must"])
+        connection.run("CREATE TABLE limited (id TEXT NOT NULL UNIQUE, name TEXT CHECK (length(name) < 3))")
+    for values, message in (
+        ("NULL, 'x'", "NOT NULL constraint failed.* Remove such rows with a step, or set require"),
+        ("'1', 'long'", "CHECK constraint failed.* Remove such rows with a step, or set require"),
+        ("'1', 'a'), ('1', 'b'", "Set keys in the sink to replace rows"),
+    ):
+        with (
+            opened(place) as connection,
+            pytest.raises(DatabaseError, match=message) as caught,
+            connection.transaction(),
+        ):
+            connection.run(f"INSERT INTO limited VALUES ({values})")
+        assert "INTEGRITY" not in str(caught.value)
 
 
 def test_another_checkpoint_of_the_same_sink_is_known(place: Place) -> None:

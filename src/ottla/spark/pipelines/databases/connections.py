@@ -233,6 +233,8 @@ def _open_duckdb(place: Place) -> Any:
 
 # ── Errors in words ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+_REMOVE = "Remove such rows with a step, or set require in the source to make them dead letters"
+_REPEATED = "Set keys in the sink to replace rows, or remove repeats with a step"
 _ADVICE: Mapping[DatabaseFormat, tuple[tuple[str, str], ...]] = {
     "postgres": (
         (
@@ -250,6 +252,9 @@ _ADVICE: Mapping[DatabaseFormat, tuple[tuple[str, str], ...]] = {
             "invalid byte sequence for encoding",
             "Text of Postgres cannot have the character NUL: remove it in a step, such as REPLACE(name, CHAR(0), '')",
         ),
+        ("violates not-null constraint", _REMOVE),
+        ("violates check constraint", _REMOVE),
+        ("violates unique constraint", _REPEATED),
         ("canceling statement due to lock timeout", "Another session locks the table: end it, and run again"),
     ),
     "sqlite": (
@@ -258,12 +263,18 @@ _ADVICE: Mapping[DatabaseFormat, tuple[tuple[str, str], ...]] = {
         ("unable to open database", "Check that the path is a file in a directory that this user can write"),
         ("file is not a database", "Set another path in the sink, or move this file away"),
         ("disk is full", "Make room, then run the pipeline again"),
+        ("NOT NULL constraint failed", _REMOVE),
+        ("CHECK constraint failed", _REMOVE),
+        ("UNIQUE constraint failed", _REPEATED),
     ),
     "duckdb": (
         (_LOCKED, "Close the file in the other program, then run the pipeline again"),
         ("Permission denied", "Make the file and its directory writable for this user"),
         ("Cannot open file", "Make the file and its directory writable for this user"),
         ("not a valid DuckDB", "Set another path in the sink, or move this file away"),
+        ("NOT NULL constraint failed", _REMOVE),
+        ("CHECK constraint failed", _REMOVE),
+        ("uplicate key", _REPEATED),
         ("options were not recognized", "Use settings of DuckDB in options of the sink"),
         ("Out of Memory", 'Set a larger memory_limit in options of the sink, such as options = {memory_limit = "4GB"}'),
     ),
@@ -291,9 +302,11 @@ def _plain(text: str) -> str:
     for sign in (
         "IO: [libpq] Failed to connect: ",
         "IO Error: ",
+        "INTEGRITY: ",
+        "Constraint Error: ",
         "[SQLite] ",
         "Failed to execute query: ",
         "Failed to prepare query: ",
     ):
         text = text.rpartition(sign)[2]
-    return " ".join(text.split()).rstrip(".")
+    return " ".join(text.split()).rstrip(". ")

@@ -20,7 +20,7 @@ from ottla.spark.pipelines.databases.connections import Connection, DatabaseErro
 from ottla.spark.pipelines.databases.loading import Loaded, chunks, copy_from_tasks
 from ottla.spark.pipelines.databases.names import Name
 from ottla.spark.pipelines.databases.statements import Statements, has_json
-from ottla.spark.pipelines.databases.tables import columns_of_table, exists
+from ottla.spark.pipelines.databases.tables import columns_of_table, exists, required_columns
 from ottla.spark.pipelines.databases.types import kind_of
 from ottla.spark.pipelines.declaration import DatabaseSink, Pipeline
 from ottla.spark.pipelines.failures import WrittenError
@@ -87,6 +87,7 @@ class DatabaseWriter:
                 connection.run(sql.create())
                 found = columns_of_table(connection, sql.table) or {}
             sql.check_fits(found)
+            sql.check_required(required_columns(connection, sql.table))
             self._types = found
             for statement in sql.create_notes():
                 connection.run(statement)

@@ -197,6 +197,16 @@ class Statements:
                     f"pipeline: cast it in a step, {self._change(name, kind)}or leave it out with {out}"
                 )
 
+    def check_required(self, required: Sequence[str]) -> None:
+        """Refuse a table with a column that needs a value and gets none."""
+        given = {name.lower() for name in self.columns}
+        absent = [name for name in required if name.lower() not in given]
+        if absent:
+            raise DatabaseError(
+                f"table {self.table.plain} needs a value for {', '.join(absent)}, which the input does not have: add "
+                f"{'it' if len(absent) == 1 else 'them'} in a step, or give the column a default in the database"
+            )
+
     def _change(self, name: str, kind: str) -> str:
         if self.form == "sqlite":
             return ""

@@ -22,6 +22,31 @@ def columns_of_table(connection: Connection, table: Name) -> dict[str, str] | No
     return {str(name): str(kind) for name, kind in found} or None
 
 
+def required_columns(connection: Connection, table: Name) -> list[str]:
+    """The columns that every new row must have a value for: NOT NULL, and the database has none of its own."""
+    form = connection.place.form
+    if form == "postgres":
+        sql = (
+            f"SELECT attname FROM pg_attribute WHERE attrelid = to_regclass({literal(str(table))}) AND attnum > 0 "
+            "AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' "
+            # A trigger before INSERT FOR EACH ROW may set it.
+            "AND NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = attrelid AND tgtype & 7 = 7)"
+        )
+    elif form == "sqlite":
+        sql = (
+            f"SELECT name FROM pragma_table_info({literal(table.table)}) "
+            'WHERE "notnull" = 1 AND dflt_value IS NULL AND pk = 0'
+        )
+    else:
+        schema = literal(table.schema) if table.schema else "current_schema()"
+        sql = (
+            "SELECT column_name FROM duckdb_columns() WHERE database_name = current_database() "
+            f"AND lower(schema_name) = lower({schema}) AND lower(table_name) = lower({literal(table.table)}) "
+            "AND NOT is_nullable AND column_default IS NULL"
+        )
+    return [str(name) for (name,) in connection.rows(sql)]
+
+
 def _in_postgres(table: Name) -> str:
     return (
         "SELECT a.attname, CASE t.typtype WHEN 'e' THEN 'enum ' ELSE '' END || format_type(a.atttypid, a.atttypmod) "
