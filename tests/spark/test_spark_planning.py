@@ -83,7 +83,7 @@ def test_a_stream_reports_how_far_it_is_behind(topics: Topics, tmp_path: Path) -
     assert found == [["1", "3", "2.0"], ["0", "0", "0.0"]]
 
 
-@pytest.mark.parametrize("mode", ["update", pytest.param("complete", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["update", "complete"])
 def test_aggregates_are_written_in_update_and_complete_mode(topics: Topics, tmp_path: Path, mode: str) -> None:
     source, target = topics.make(), topics.make()
     options = topics.options(None, topic=target, checkpointLocation=tmp_path, deliver="exactly-once")

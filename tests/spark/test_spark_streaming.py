@@ -127,7 +127,7 @@ def test_a_topic_is_deleted_and_made_again(topics: Topics, tmp_path: Path, fails
     assert table(topics.spark, tmp_path) == [0, 1, 2, 3, 10, 11, 20, 21]
 
 
-@pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("fails", [True, False])
 def test_a_checkpoint_of_other_topics_is_named_as_such(topics: Topics, tmp_path: Path, fails: bool) -> None:
     topic, other = topics.make(), topics.make()
     topics.fill(topic, 2)
