@@ -70,8 +70,8 @@ KILLED = (
         (IN_A_FUNCTION, "ZeroDivisionError: integer division or modulo by zero (line 21 of cleaning.py, in price)"),
         (
             IN_THE_SOURCE,
-            "offsets 0 to 7 of orders-0 are gone: its log begins at 7. The query stops because failOnDataLoss is true: "
-            "set it to false to go on with what is left",
+            "offsets 0 to 7 of orders-0 are gone: its log begins at 7. The query stops because fail_on_data_loss is "
+            "true: set it to false to go on with what is left",
         ),
         (IN_A_BATCH, "boom in sql"),
         (IN_JAVA, "IOException: Mkdirs failed to create file:/proc/nope/t"),
@@ -98,6 +98,17 @@ def test_two_lines_say_everything() -> None:
     assert "Traceback" in failure.details
     (line,) = Failure.of("shared.orders", "topic orders does not exist").lines
     assert line == "the shared read of source orders: topic orders does not exist"
+
+
+def test_options_of_the_source_are_keys_of_the_declaration() -> None:
+    told = (
+        "Traceback (most recent call last):\nottla.spark.loss.DataLoss: other topics (subscribe, subscribePattern, "
+        "assign): name them again, or use a new checkpointLocation for other topics. failOnDataLoss is true"
+    )
+    assert cause_of(told) == (
+        "other topics (topics, pattern, assign): name them again, or start again from the beginning with "
+        "`ottla pipeline reset`. fail_on_data_loss is true"
+    )
 
 
 def test_refused_data_is_not_any_failure() -> None:

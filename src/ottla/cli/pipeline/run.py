@@ -145,7 +145,7 @@ def _refuse(args: Namespace, pipeline: Pipeline, over: Sequence[RuleProgress]) -
     if args.json:
         rules = [rule_fields(one) for one in over]
         JsonLines().tell("limit_exceeded", pipeline=pipeline.name, exit_code=code, rules=rules, refused=True)
-    _print_limits(over, "an earlier run exceeded a limit")
+    _print_limits(args, over, "an earlier run exceeded a limit")
     print(
         "ottla: the pipeline was not started. Change the limit, the rule, the steps or the schema, or accept what "
         "happened with --accept-limits",
@@ -154,9 +154,9 @@ def _refuse(args: Namespace, pipeline: Pipeline, over: Sequence[RuleProgress]) -
     return code
 
 
-def _print_limits(over: Sequence[RuleProgress], what: str) -> None:
+def _print_limits(args: Namespace, over: Sequence[RuleProgress], what: str) -> None:
     for one in over:
-        print(f"ottla: error: {what}: {rule_counts.sentence(one)}", file=sys.stderr)
+        print(f"ottla: error: {what}: {rule_counts.sentence(one, str(args.file))}", file=sys.stderr)
 
 
 class _Run:
@@ -329,7 +329,7 @@ class _Run:
             self._print_failure(ending.failure)
         if ending.exceeded:
             sys.stdout.flush()
-            _print_limits(ending.exceeded, "limit exceeded")
+            _print_limits(self._args, ending.exceeded, "limit exceeded")
 
     def _print_failure(self, failure: Failure) -> None:
         sys.stdout.flush()

@@ -62,7 +62,7 @@ def as_text(status: Status, *, now: Millis, file: str = "FILE") -> str:
         waits = "waits" if letters.waiting == 1 else "wait"
         parts.append(f"{letters.topic}: {about}{plural(letters.waiting, 'dead letter')} {waits}{hint}")
     parts += [text] if (text := rule_table(status.rules)) else []
-    parts += [f"limit exceeded: {sentence(one)}" for one in status.exceeded]
+    parts += [f"limit exceeded: {sentence(one, file)}" for one in status.exceeded]
     return "\n".join(parts)
 
 

@@ -44,6 +44,11 @@ _STATE_ADVICE = (
     "the steps have changed, and the state in the checkpoint is of the old ones. Undo this change. Or, to start again "
     "from the beginning, use `ottla pipeline reset` for this sink"
 )
+_OPTIONS = {
+    "(subscribe, subscribePattern, assign)": "(topics, pattern, assign)",
+    "use a new checkpointLocation for other topics": "start again from the beginning with `ottla pipeline reset`",
+    "failOnDataLoss": "fail_on_data_loss",
+}
 _WORKER_DIED = re.compile(r"Python worker exited unexpectedly")
 _OFFSETS = re.compile(r"^Current (?P<which>Committed|Available) Offsets: \{(?P<text>.*)\}$", re.MULTILINE)
 
@@ -132,7 +137,7 @@ def _from_python(text: str) -> str:
         return text or "unknown exception"
     kind, message = found["kind"], (found["message"] or "").strip()
     if kind.startswith("ottla."):
-        return message
+        return _declared(message)
     if kind.startswith(("pyspark.", "py4j.")):
         return _cause(message)
     place = next((one for one in reversed(places) if not is_foreign(one["file"])), None)
@@ -140,6 +145,13 @@ def _from_python(text: str) -> str:
         "" if place is None else f" (line {place['line']} of {PurePath(place['file']).name}, in {place['function']})"
     )
     return f"{kind}: {message}{where}" if message else f"{kind}{where}"
+
+
+def _declared(message: str) -> str:
+    """A message of the data source, with the keys of a declaration instead of options."""
+    for theirs, ours in _OPTIONS.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def is_foreign(file: str) -> bool:

@@ -56,8 +56,8 @@ class StoredRule:
         return RuleProgress(self.rule, self.flow, total, last, exceeded=over)
 
 
-def sentence(one: RuleProgress) -> str:
-    """Which limit was exceeded, and by how much."""
+def sentence(one: RuleProgress, file: str = "FILE") -> str:
+    """Which limit was exceeded, and by how much. `file` is the pipeline, for the command that tells more."""
     assert one.exceeded is not None
     assert one.limit is not None
     if not one.rule.startswith(f"{DEAD_LETTERS}."):
@@ -66,7 +66,7 @@ def sentence(one: RuleProgress) -> str:
     if one.limit == Limit():
         return (
             f"source {source}: all {one.exceeded.rows:,} records were broken. Does the schema match the data? "
-            "`ottla pipeline replay FILE --dry-run` shows the reasons"
+            f"`ottla pipeline replay {file} --dry-run` shows the reasons"
         )
     return f"source {source}: {one.exceeded} records became dead letters, at_most of [dead_letters] is {one.limit}"
 

@@ -206,7 +206,7 @@ def again(pipeline: Pipeline, **changed: Any) -> list[str]:
     """What a later run says, after a change of the declaration."""
     later = replace(pipeline, **changed)
     object.__setattr__(later, "directory", pipeline.directory)
-    return [sentence(one) for one in exceeded(later)]
+    return [sentence(one, "orders.toml") for one in exceeded(later)]
 
 
 POSITIVE = Expect(name="positive", that="total >= 0", at_most="1%")
@@ -235,6 +235,7 @@ def test_dead_letters_are_held_against_later_runs_too(tmp_path: Path) -> None:
     pipeline = stored(made(dead_letters=DeadLetters(topic="dead")), tmp_path, positive=0, dead=100)
     (told,) = again(pipeline)
     assert told.startswith("source orders: all 100 records were broken. Does the schema match the data?")
+    assert "`ottla pipeline replay orders.toml --dry-run`" in told
     assert again(pipeline, dead_letters=DeadLetters(topic="dead", at_most="100%")) == []
     assert again(pipeline, sources=[replace(ORDERS, schema="id STRING")]) == []
     assert again(pipeline, steps=[LARGE]), "steps do not decide which records are broken"
