@@ -107,7 +107,7 @@ def test_options_of_the_source_are_keys_of_the_declaration() -> None:
     )
     assert cause_of(told) == (
         "other topics (topics, pattern, assign): name them again, or start again from the beginning with "
-        "`ottla pipeline reset`. fail_on_data_loss is true"
+        "`ottla pipeline reset --all`. fail_on_data_loss is true"
     )
 
 

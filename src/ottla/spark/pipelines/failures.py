@@ -46,7 +46,7 @@ _STATE_ADVICE = (
 )
 _OPTIONS = {
     "(subscribe, subscribePattern, assign)": "(topics, pattern, assign)",
-    "use a new checkpointLocation for other topics": "start again from the beginning with `ottla pipeline reset`",
+    "use a new checkpointLocation for other topics": "start again from the beginning with `ottla pipeline reset --all`",
     "failOnDataLoss": "fail_on_data_loss",
 }
 _WORKER_DIED = re.compile(r"Python worker exited unexpectedly")
