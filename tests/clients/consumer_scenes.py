@@ -72,6 +72,11 @@ class Log(RebalanceListener):
         self.events: list[tuple[str, list[int]]] = []
         self.threads: set[int] = set()
 
+    @property
+    def moved(self) -> list[tuple[str, list[int]]]:
+        """The events with partitions: Kafka first assigns none of a topic that its coordinator does not know yet."""
+        return [event for event in self.events if event[1]]
+
     def _note(self, what: str, given: Any) -> None:
         self.events.append((what, [one.partition for one in given]))
         self.threads.add(threading.get_ident())

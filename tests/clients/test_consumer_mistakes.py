@@ -187,7 +187,7 @@ def test_close_without_any_time_leaves_the_group(
     start = time.monotonic()
     first.close(0)
     assert time.monotonic() - start < 5
-    assert log.events == [("assigned", [0]), ("revoked", [0])]
+    assert log.moved == [("assigned", [0]), ("revoked", [0])]
     until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 
 
@@ -236,7 +236,7 @@ def test_to_read_nothing_means_to_unsubscribe(
     consumer.subscribe([topic], listener=log)
     poll_until([consumer], consumer.assignment, "partitions")
     getattr(consumer, nothing)([])
-    assert log.events == [("assigned", [0]), ("revoked", [0])]
+    assert log.moved == [("assigned", [0]), ("revoked", [0])]
     assert members(bootstrap_servers, group) == 0, "and nobody has what nobody reads"
     assert (consumer.assignment(), consumer.subscription()) == (set(), set())
     consumer.assign(partitions(topic, 1))
