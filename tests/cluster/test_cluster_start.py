@@ -91,4 +91,4 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
         with started(tmp_path, port, "--brokers", "1") as (process, _):
             told = process.communicate(timeout=60)[1]
     assert process.returncode == 1
-    assert f"broker 1 did not start: cannot listen on 127.0.0.1:{port}: Address already in use" in told
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another port" in told
