@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.broker import Broker
@@ -20,15 +21,21 @@ def can_tell(value: object) -> bool:
 
 def contents(broker: Any) -> str:
     """Describe topics and groups of a `Broker` or `Cluster` in a few lines. Never raises."""
+    topics = _told("topics", lambda: [line for name in broker.topics for line in _topic(name, broker.topics[name])])
+    groups = _told("groups", lambda: [_group(broker.groups[name]) for name in broker.groups])
+    return "\n".join(topics + groups) or "there are no topics and no groups"
+
+
+def _told(what: str, lines: Callable[[], list[str]]) -> list[str]:
+    """Each part for itself: a broker of a cluster that was just killed may hide the groups, but not the topics."""
     try:
-        lines = [line for name in broker.topics for line in _topic(name, broker.topics[name].records())]
-        lines += [_group(broker.groups[name]) for name in broker.groups]
+        return lines()
     except (OttlaError, KeyError, OSError) as error:
-        return f"the broker cannot be asked: {error}"
-    return "\n".join(lines) or "there are no topics and no groups"
+        return [f"the {what} cannot be read: {error}"]
 
 
-def _topic(name: str, records: list[Any]) -> list[str]:
+def _topic(name: str, topic: Any) -> list[str]:
+    records = topic.records()
     lines = [f"topic {name}: {len(records)} record{'' if len(records) == 1 else 's'}"]
     if len(records) > _RECORDS:
         lines.append(f"  … {len(records) - _RECORDS} before these")

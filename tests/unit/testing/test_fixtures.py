@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.compat.waiting import until
 
-from ottla import Admin, Broker, Consumer, Producer
+from ottla import Admin, Broker, Consumer, OttlaError, Producer
 from ottla.testing import SharedBroker, contents
 
 
@@ -139,6 +139,22 @@ def test_unittest(tmp_path: Path) -> None:
     assert 'self.assertEqual(self.broker.topics["orders"].values(), [])' in done.stderr
     assert "num_partition. Did you mean num.partitions?" in done.stderr
     assert "The broker at the end of the test:\ntopic orders: 1 record\n  1@0  an order" in done.stderr
+
+
+def test_the_report_shows_topics_although_groups_cannot_be_read(ottla_broker: Broker) -> None:
+    """As in a cluster, right after one of its brokers was killed."""
+
+    class Cluster:
+        topics = ottla_broker.topics
+
+        @property
+        def groups(self) -> None:
+            raise OttlaError("nothing listens at 127.0.0.1:1")
+
+    with Producer(bootstrap_servers=ottla_broker.bootstrap_servers) as producer:
+        producer.send("orders", b"1")
+    expected = ["topic orders: 1 record", "  0@0  1", "the groups cannot be read: nothing listens at 127.0.0.1:1"]
+    assert contents(Cluster()).splitlines() == expected
 
 
 def test_the_report_is_short(ottla_broker: Broker) -> None:
