@@ -131,10 +131,11 @@ def test_unique_keys_make_repeated_records_harmless(own_broker: Any, lines: Path
     assert example("exactly_once_unique_keys", "write", servers, "orders", lines, "--crash-after", CRASH_AFTER) == 1
     assert example("exactly_once_unique_keys", "write", servers, "orders", lines) == 0
     assert len(values_of(servers, "orders")) == CRASH_AFTER + RECORDS
-    reading = ("exactly_once_unique_keys", "read", servers, "orders", database, "--patience", 2)
-    assert example(*reading, "--crash-after", CRASH_AFTER) == 1
+    reading = ("read", servers, "orders", str(database))
+    script = "exactly_once_unique_keys"
+    assert run(script, tmp_path, CRASH_AFTER, *reading, "--crash-after", str(CRASH_AFTER)) == 1
     remove_members(servers, "unique-keys")
-    assert example(*reading) == 0
+    assert run(script, tmp_path, RECORDS, *reading) == 0
     with sqlite3.connect(database) as results:
         seen = [row[0] for row in results.execute("SELECT value FROM results")]
     results.close()
