@@ -121,7 +121,7 @@ def test_problems_that_only_spark_knows_are_told(topics: Topics, spark: SparkSes
     topic = topics.make()
     for step, message in (
         ({"sequence": "more"}, "sequence more is map: use a whole number, a date, a timestamp or text"),
-        ({"keys": ["idd"]}, "latest: the input has no column idd. Did you mean id?"),
+        ({"keys": ["_idd"]}, "latest: the input has no column _idd. Did you mean id?"),
         ({"deletes": "op"}, "deletes must be a condition: op is not true or false"),
     ):
         with pytest.raises(DeclarationError) as caught:

@@ -355,7 +355,7 @@ pipeline = made()
 all = [
     (made(Sql(name="s", sql="SELECT idd FROM orders")), 9, "position 8: column idd does not exist. Did you mean id? "),
     (made(Sql(name="s", sql="SELEC")), 10, "SELEC"),
-    (made(Dedupe(name="d", keys=["idd"], within="1 hour")), 11, "has no column idd. Did you mean id?"),
+    (made(Dedupe(name="d", keys=["_idd"], within="1 hour")), 11, "has no column _idd. Did you mean id?"),
     (made(Python(name="p", python="steps:none")), 12, "steps:none returned a int"),
     (made(Python(name="p", python="steps:fails")), 13, "(line 4 of steps.py, in fails)"),
     (made(Sql(name="s", sql="SELECT * FROM orders"), Dedupe(name="d", keys=["id"], within="1 hour"),
