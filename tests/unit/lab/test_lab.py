@@ -89,9 +89,10 @@ def test_a_shorter_session_timeout_shortens_the_gap_after_a_crash() -> None:
     assert short.worst_without_ms < long.worst_without_ms
 
 
-def test_a_hundred_members() -> None:
-    result = measured("consumer", "failover", 100)
-    assert (result.partitions, result.without_ms) == (200, 0)
+@pytest.mark.parametrize("members", [100, pytest.param(300, marks=pytest.mark.long)])
+def test_hundreds_of_members(members: int) -> None:
+    result = measured("consumer", "failover", members)
+    assert (result.partitions, result.without_ms) == (2 * members, 0)
 
 
 # ── the command ───────────────────────────────────────────────────────────────────────────────────────────────────
