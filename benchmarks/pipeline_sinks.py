@@ -44,7 +44,7 @@ SINKS = {
 }
 #: Sinks that need a Postgres server: Debian's package postgresql.
 SERVED = ("postgres", "jdbc")
-#: Spark's own sinks, with the packages that they need.
+#: Spark's own sinks, with the package that each needs.
 JARS = {
     "delta jar": "io.delta:delta-spark_4.2_2.13:4.4.0",
     "iceberg jar": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
@@ -140,9 +140,10 @@ def run_theirs(spark: Any, directory: Path, servers: str, topic: str, kind: str,
 
 
 def theirs(kind: str, directory: Path, memory: str) -> Any:
-    from benchmarks.spark_connector import jars
+    from benchmarks import maven, spark_connector
 
-    more = {"spark.jars": ",".join(map(str, jars())), "spark.jars.packages": JARS[kind]}
+    jars = [*spark_connector.jars(), *maven.directory(JARS[kind].replace(":", "-"), [JARS[kind]]).glob("*.jar")]
+    more = {"spark.jars": ",".join(map(str, jars))}
     if kind == "iceberg jar":
         more |= {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
