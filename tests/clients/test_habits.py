@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from ottla import Admin, ConfigResource, Consumer, NewTopic, Producer, TopicPartition, aio, errors
+from ottla import Admin, ConfigResource, Consumer, NewTopic, Producer, RebalanceListener, TopicPartition, aio, errors
+from ottla.clients import habits
+from ottla.consuming.values import ConsumerRecords
 from ottla.errors import ConfigError, OttlaError
 from ottla.net.client.connection import CannotConnect
+from ottla.records.builder import RecordFuture
 
 from .consumer_scenes import new_group, numbers, read, write
 
@@ -33,6 +36,17 @@ def test_the_advice_for_seconds_gives_a_timestamp_of_today(bootstrap_servers: st
         assert advice is not None
         sent = producer.send(topic, b"x", timestamp=eval(advice[0])).get(30)
     assert abs(sent.timestamp - now * 1000) < 1
+
+
+def test_seconds_without_a_fraction_are_warned_of(bootstrap_servers: str, make_topic: Any) -> None:
+    topic, now = make_topic(1), int(time.time())
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        with pytest.warns(UserWarning, match=f"is in January 1970.*: write {now} \\* 1000 for the present"):
+            producer.send(topic, b"x", timestamp=now).get(30)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for timestamp in (0, 1_000, now * 1000):
+                producer.send(topic, b"x", timestamp=timestamp).get(30)
 
 
 def test_times_of_other_kinds(bootstrap_servers: str, make_topic: Any) -> None:
@@ -200,6 +214,48 @@ def test_keywords_of_other_clients(bootstrap_servers: str, make_topic: Any) -> N
         calls: list[Any] = []
         producer.send(topic, b"x", callback=lambda metadata, error: calls.append((metadata, error))).get(30)
         assert [error for _, error in calls] == [None]
+
+
+def test_methods_of_other_clients(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic(1)
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        with pytest.raises(AttributeError, match=r"^Producer has no method 'produce': write send\(topic, value, key"):
+            producer.produce(topic, b"x")  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match="'poll': leave it out"):
+            producer.poll(0)  # type: ignore[attr-defined]
+        assert not hasattr(producer, "nothing")
+        producer.send(topic, b"x").get(30)
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", group_id=new_group()) as consumer:
+        with pytest.raises(AttributeError, match=r"^Consumer has no method 'consume': write poll\("):
+            consumer.consume(100, 1.0)  # type: ignore[attr-defined]
+        with pytest.raises(TypeError, match=r"no on_assign: write listener=.*a method on_partitions_assigned\("):
+            consumer.subscribe([topic], on_assign=print)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="no parameter 'topix', only topics, pattern and listener"):
+            consumer.subscribe(topix=[topic])  # type: ignore[arg-type]
+
+        class Mine(RebalanceListener):
+            def on_partitions_assigned(self, partitions: Any) -> None:
+                assigned.extend(partitions)
+
+        assigned: list[TopicPartition] = []
+        consumer.subscribe([topic], listener=Mine())
+        assert len(read(consumer, 1)) == 1
+        assert assigned == [TopicPartition(topic, 0)]
+    with (
+        Admin(bootstrap_servers=bootstrap_servers) as admin,
+        pytest.raises(AttributeError, match=r"^Admin has no method 'list_consumer_groups': write list_groups\(\)$"),
+    ):
+        admin.list_consumer_groups()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [aio.Producer, aio.Consumer, aio.Admin, Producer, Consumer, Admin])
+def test_what_a_hint_says_exists(kind: Any) -> None:
+    table = getattr(habits, kind.__name__.removeprefix("Async").upper())
+    for name, instead in table.items():
+        for method in re.findall(r"\b([a-z_]+)\(", instead):
+            owner = Admin if instead.endswith("of an Admin") else RecordFuture if method == "get" else list
+            known = hasattr(kind, method) or hasattr(owner, method) or hasattr(ConsumerRecords, method)
+            assert known, f"{name}: {instead}"
 
 
 async def test_keywords_of_other_clients_in_asyncio(bootstrap_servers: str, make_topic: Any) -> None:

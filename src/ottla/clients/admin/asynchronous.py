@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from ottla.clients import habits
 from ottla.clients.admin import acls, descriptions, group_offsets, groups, quotas, topics, users
 from ottla.clients.admin import brokers as admin_cluster
 from ottla.clients.admin import checks as checks
@@ -55,6 +56,7 @@ T = TypeVar("T")
 REMOVED_BY_ADMIN = "removed by an admin client"
 
 
+@habits.hints(habits.ADMIN)
 class AsyncAdmin:
     """Administers a cluster. Nothing is sent before the first call; ``async with`` closes it.
 

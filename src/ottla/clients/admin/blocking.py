@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from ottla.clients import habits
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.blocking import IllegalUse, LoopThread
 from ottla.config.admin import AdminConfig
@@ -44,6 +45,7 @@ def _about_admin(problem: str, options: Mapping[str, object]) -> str:
     return f"{problem}: write timeout_ms={seconds * 1000:g}, in milliseconds"
 
 
+@habits.hints(habits.ADMIN)
 class Admin:
     """Administers a cluster. Nothing is sent before the first call; ``with`` closes it."""
 

@@ -22,8 +22,9 @@ from numbers import Real
 from operator import length_hint
 from re import Pattern
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
+from ottla.clients import habits
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.metadata import PartitionInfo
@@ -122,6 +123,7 @@ class _OneTask:
         self._depth -= 1
 
 
+@habits.hints(habits.CONSUMER)
 class AsyncConsumer:
     """Reads topics, alone or as a member of a group. For one task at a time.
 
@@ -171,12 +173,14 @@ class AsyncConsumer:
         *,
         pattern: str | Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
+        **others: Never,
     ) -> None:
         """Read topics, or all that match a pattern, as a member of the group; replaces the previous subscription.
 
         A pattern matches whole names. With group.protocol=consumer the broker matches a pattern that is text (in RE2
         syntax); a compiled one is matched here. An empty list of topics means `unsubscribe`.
         """
+        habits.refuse_callbacks(others)
         with self._use:
             topics = listed(topics)
             if topics == [] and pattern is None:

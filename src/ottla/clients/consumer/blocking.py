@@ -21,8 +21,9 @@ from itertools import chain
 from operator import length_hint
 from re import Pattern
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, TypeVar, cast
 
+from ottla.clients import habits
 from ottla.clients.blocking import IllegalUse, LoopThread, copy_docs
 from ottla.clients.columns import Incoming
 from ottla.clients.consumer.asynchronous import (
@@ -112,6 +113,7 @@ def _on_loop(method: Callable[Concatenate[AsyncConsumer, P], T]) -> Callable[Con
     return cast("Callable[Concatenate[Consumer, P], T]", call)
 
 
+@habits.hints(habits.CONSUMER)
 class Consumer:
     """Reads topics, alone or as a member of a group. For one thread at a time."""
 
@@ -164,7 +166,9 @@ class Consumer:
         *,
         pattern: str | Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
+        **others: Never,
     ) -> None:
+        habits.refuse_callbacks(others)
         with self._use:
             topics = listed(topics)
             if topics == [] and pattern is None:

@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from ottla.clients import habits
 from ottla.clients.blocking import IllegalUse, same_loop
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.columns import ColumnsFuture
@@ -51,6 +52,7 @@ class ProducerClosed(KafkaError):
     )
 
 
+@habits.hints(habits.PRODUCER)
 class AsyncProducer:
     """Writes records to a Kafka cluster. Belongs to the event loop of its first call."""
 

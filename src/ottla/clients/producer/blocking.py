@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from ottla.clients import habits
 from ottla.clients.blocking import LoopThread, copy_docs
 from ottla.clients.columns import ColumnsFuture
 from ottla.clients.producer.asynchronous import AsyncProducer, ProducerClosed
@@ -37,6 +38,7 @@ from ottla.types import Millis
 _END_SECONDS = 5.0
 
 
+@habits.hints(habits.PRODUCER)
 class Producer(FastSend):
     """Writes records to a Kafka cluster.
 

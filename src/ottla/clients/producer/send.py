@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -352,7 +353,14 @@ def _headers(given: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | Non
 
 
 def _timestamp(given: Millis) -> Millis:
-    return millis(given, "the timestamp")
+    at = millis(given, "the timestamp")
+    if abs(at - time.time()) < 10 * _YEAR:
+        warnings.warn(
+            f"timestamp={at} is in January 1970, because timestamps are in milliseconds: write {at} * 1000 for the "
+            "present. Retention deletes old records.",
+            stacklevel=2,
+        )
+    return at
 
 
 def _checked(partition: int, lanes: Lanes, who: str) -> int:

@@ -1,0 +1,93 @@
+"""Methods that other clients have and ottla's do not: the error says what to write.
+
+    producer.produce("orders", b"x")  # AttributeError: Producer has no method 'produce': write send(topic, value, …)
+
+Add a method to a table here. docs/migration.md has the complete tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
+
+_LISTING = "write list_topics() or describe_topics(names) of an Admin"
+
+PRODUCER = {
+    "produce": "write send(topic, value, key, callback=f), where f takes (metadata, error)",
+    "poll": "leave it out, callbacks run without it",
+    "send_and_wait": "write send(…).get()",
+    "list_topics": _LISTING,
+    "purge": "write close(timeout=0)",
+    "partitions_for_topic": "write partitions_for(topic)",
+    "bootstrap_connected": "leave it out, the first send connects",
+    "create_batch": "write send_arrow(topic, table) for many records at once",
+    "stop": "write close()",
+    "start": "leave it out",
+}
+
+CONSUMER = {
+    "consume": "write poll(1.0, max_records=100), where 1.0 is in seconds",
+    "getone": "write poll(max_records=1), or iterate over the consumer",
+    "getmany": "write poll(timeout_ms=1000).by_partition()",
+    "store_offsets": "set enable.auto.commit=false and write commit({partition: offset}) after processing",
+    "get_watermark_offsets": "write beginning_offsets([partition]) and end_offsets([partition])",
+    "consumer_group_metadata": "write group_metadata()",
+    "partitions_for_topic": "write partitions_for(topic)",
+    "topics": "write list_topics()",
+    "highwater": "write current_lag(partition)",
+    "incremental_assign": "leave it out, cooperative rebalances need no call",
+    "incremental_unassign": "leave it out, cooperative rebalances need no call",
+    "seek_to_committed": "write seek(partition, offset) with the offset of committed([partition])",
+    "last_stable_offset": "write end_offsets([partition]) with isolation_level=read_committed",
+    "stop": "write close()",
+    "start": "leave it out",
+}
+
+ADMIN = {
+    "list_consumer_groups": "write list_groups()",
+    "describe_consumer_groups": "write describe_groups(names)",
+    "delete_consumer_groups": "write delete_groups(names)",
+    "list_consumer_group_offsets": "write list_group_offsets(group)",
+    "alter_consumer_group_offsets": "write alter_group_offsets(group, offsets)",
+    "delete_consumer_group_offsets": "write delete_group_offsets(group, partitions)",
+    "describe_user_scram_credentials": "write describe_users(names)",
+    "alter_user_scram_credentials": "write alter_users(…)",
+    "describe_client_quotas": "write describe_quotas(…)",
+    "alter_client_quotas": "write alter_quotas(…)",
+    "perform_leader_election": "write elect_leaders(…)",
+}
+
+#: confluent-kafka's `subscribe` has a parameter for each method of our listener.
+ON_REBALANCE = {"on_assign": "assigned", "on_revoke": "revoked", "on_lost": "lost"}
+
+
+def hints(instead: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """Decorate a client, so that a method of another client says what to write instead.
+
+    It sets `__getattr__`, which Python calls only for names that the class does not have. A decorator, so that type
+    checkers still find unknown names.
+    """
+
+    def decorate(client: type[T]) -> type[T]:
+        def refuse(_: T, name: str) -> NoReturn:
+            if name in instead:
+                raise AttributeError(f"{client.__name__} has no method {name!r}: {instead[name]}")
+            raise AttributeError(f"{client.__name__!r} object has no attribute {name!r}")
+
+        client.__getattr__ = refuse  # type: ignore[attr-defined]
+        return client
+
+    return decorate
+
+
+def refuse_callbacks(given: Mapping[str, object]) -> None:
+    """Refuse keywords of `subscribe` that it does not have."""
+    for name in given:
+        if method := ON_REBALANCE.get(name):
+            raise TypeError(
+                f"subscribe has no {name}: write listener=Mine(), where Mine is a subclass of ottla.RebalanceListener "
+                f"with a method on_partitions_{method}(self, partitions)"
+            )
+        raise TypeError(f"subscribe has no parameter {name!r}, only topics, pattern and listener")
