@@ -91,6 +91,9 @@ bench-security: setup ## TLS and logins, compared with Apache Kafka (Java 17+ an
 	$(BIN)/python -m benchmarks.security $(ARGS)
 	$(BIN)/python -m benchmarks.authorization
 
+bench-trees: setup ## this checkout beside another one after `make setup` there: make bench-trees OTHER=../before, about 15 minutes
+	$(BIN)/python -m benchmarks.trees $(or $(OTHER),$(error name the other checkout: make bench-trees OTHER=../before)) $(ARGS)
+
 bench-spark: setup ## the data source, compared with Spark's Kafka connector (Maven), and shared reads of pipelines
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 	$(BIN)/python -m benchmarks.spark --scale

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import (
     apache_kafka,
@@ -37,6 +37,7 @@ CONFIG = {
     "group.min.session.timeout.ms": 1_000,
     **groups_consumer.CONFIG,
 }
+T = TypeVar("T")
 Run = Callable[[list[Peer], Report, argparse.Namespace], Coroutine[Any, Any, None]]
 
 
@@ -155,7 +156,7 @@ async def commits(peers: list[Peer], report: Report, options: argparse.Namespace
                 await groups_commits.measure(peer, report, case, seconds)
 
 
-def in_turn(peers: list[Peer], repetition: int) -> list[Peer]:
+def in_turn(peers: list[T], repetition: int) -> list[T]:
     """Alternate which broker goes first."""
     return peers[::-1] if repetition % 2 else peers
 
