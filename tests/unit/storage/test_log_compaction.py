@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.records import Compression, Record, encode_batch, read_header, scan
+from ottla.runtime.loops import new_event_loop
 from ottla.storage import retention
 from ottla.storage.compaction import cleaner, cleaning
 from ottla.storage.compaction import process as compaction
@@ -475,6 +476,26 @@ def test_the_process_compacts_all_that_is_due_and_writes_the_checkpoint(store: S
     store.reopen(clean=True)
     assert store.manager.cleaner_offsets == {PARTITION: end}
     assert asyncio.run(run()) == 0
+
+
+@pytest.mark.parametrize("new_loop", [new_event_loop, asyncio.new_event_loop])
+def test_a_stop_at_any_moment_leaves_no_pipe_and_no_process_behind(store: Store, new_loop: Any) -> None:
+    for number in range(100):
+        put(store, f"k{number % 7}", bytes(100))
+    # The loop complains about what is open when it is closed, and pytest makes that an error.
+    for turns in range(12):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_cancelled_after(turns, Cleaner(store.manager).run()))
+    assert chosen(store) is not None
+
+
+async def _cancelled_after(turns: int, work: Any) -> None:
+    task = asyncio.create_task(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
 def test_the_process_answers_an_unreadable_directory_with_an_error() -> None:

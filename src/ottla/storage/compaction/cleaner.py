@@ -172,15 +172,23 @@ class Cleaner:
     @staticmethod
     async def _start_process() -> asyncio.subprocess.Process:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "ottla.storage.compaction.process",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=environment,
-            limit=_LINE_LIMIT,
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "ottla.storage.compaction.process",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=environment,
+                limit=_LINE_LIMIT,
+            )
         )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A start that is cancelled half way leaves the process and its pipes behind.
+            await _end_process(await starting)
+            raise
 
     async def _compact(self, process: asyncio.subprocess.Process, chosen: Candidate) -> None:
         manager, log = self._manager, chosen.log
@@ -234,4 +242,4 @@ async def _responses(process: asyncio.subprocess.Process, message: dict[str, Any
 async def _end_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         process.kill()
-    await process.wait()
+    await process.communicate()  # and not wait(), which returns before the pipes are closed
