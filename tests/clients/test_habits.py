@@ -224,6 +224,9 @@ def test_methods_of_other_clients(bootstrap_servers: str, make_topic: Any) -> No
         with pytest.raises(AttributeError, match="'poll': leave it out"):
             producer.poll(0)  # type: ignore[attr-defined]
         assert not hasattr(producer, "nothing")
+        assert not hasattr(producer, "produce")
+        assert "produce" not in dir(producer)
+        assert "send" in dir(producer)
         producer.send(topic, b"x").get(30)
     with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", group_id=new_group()) as consumer:
         with pytest.raises(AttributeError, match=r"^Consumer has no method 'consume': write poll\("):

@@ -108,7 +108,7 @@ class AsyncProducer:
         timestamp: Millis | None = None,
         headers: HeadersLike = None,
         callback: Callback | None = None,
-        *,
+        # Not keyword-only, because that takes 15 % of the time of a send.
         on_delivery: object = None,
         timestamp_ms: object = None,
     ) -> RecordFuture:
