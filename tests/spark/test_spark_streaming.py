@@ -231,8 +231,22 @@ def test_a_small_batch_is_one_task_and_a_large_one_has_a_task_per_partition(topi
     for number in range(3):
         own = [row["offset"] for row in rows if row["partition"] == number]
         assert own == list(range(10))
-    assert len(asked.partitions(start, {topic: {"0": 400, "1": 400, "2": 400}})) == 3
+    end = {topic: {"0": 400, "1": 400, "2": 400}}
+    assert len(asked.partitions(start, end)) == 3
+    asked.cores = 2
+    assert len(asked.partitions(start, end)) == 2, "no more tasks than run at a time"
+    assert len(asked.partitions(start, {topic: {"0": 40_000, "1": 40_000, "2": 40_000}})) == 3
     asked.stop()
+
+
+def test_the_planner_knows_how_many_tasks_run_at_a_time(topics: Topics, tmp_path: Path) -> None:
+    cores = topics.spark.sparkContext.defaultParallelism
+    topic = topics.make(partitions=2 * cores)
+    for number in range(2 * cores):
+        topics.fill(topic, 600, partition=number, first=600 * number)
+    drain(topics.stream(topic, startingOffsets="earliest"), tmp_path)
+    assert table(topics.spark, tmp_path) == list(range(1200 * cores))
+    assert len(list(tmp_path.rglob("part-*.parquet"))) == cores, "each task writes a file"
 
 
 def test_a_small_batch_is_read_when_it_is_planned(topics: Topics) -> None:

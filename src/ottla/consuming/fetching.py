@@ -11,6 +11,9 @@ their partitions are behind the high watermark.
 A fetch of partitions that are all at their ends waits on the broker, and delays others of the same broker that become
 fetchable in the meantime. So while something of the broker is buffered, fetches wait only for a short time, longer each
 time that they return nothing.
+
+A fetch of a range (`fetch_until`) asks for no more bytes than the rest of the range probably has: what lies behind its
+end would be sent in vain. So the limit can be high, and ranges need few fetches.
 """
 
 from __future__ import annotations
@@ -37,6 +40,10 @@ from ottla.protocol.codec import Message, Struct
 from ottla.types import BrokerId, Millis, TopicPartition
 
 SHORT_WAIT_MS: Millis = 5
+#: The first fetch of a range, which shows how large the records of the topic are.
+SAMPLE_BYTES = 1024 * 1024
+#: A fetch of the rest of a range is larger than expected by a part and a batch, so that it is usually the last one.
+MARGIN, MARGIN_BYTES = 1.1, 64 * 1024
 #: How many fetches may be in flight to one broker.
 PIPELINED = 2
 _SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
@@ -102,6 +109,8 @@ class Fetcher:
         self._not_before: dict[BrokerId, Millis] = {}
         self._in_vain: dict[BrokerId, int] = {}
         """How many fetches in a row returned nothing."""
+        self._record_bytes: dict[str, float] = {}
+        """Bytes per offset in the last fetch of a topic's range."""
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,7 +185,7 @@ class Fetcher:
         for key, (state, leader) in share.items():
             state.fetching = True
             asked[key] = (state, state.token, state.fetch_offset)
-            wanted[key] = Wanted(leader.topic_id, state.fetch_offset, limits.partition_max_bytes, leader.epoch)
+            wanted[key] = Wanted(leader.topic_id, state.fetch_offset, self._most_bytes(state), leader.epoch)
             names[key.topic] = names[leader.topic_id] = key.topic
         session = self._sessions.setdefault(node, FetchSession())
         message = {
@@ -188,6 +197,15 @@ class Fetcher:
             **(session.message(wanted) if in_session else sessionless(wanted)),
         }
         return Fetch(node, message, asked, names, in_session, is_prompt)
+
+    def _most_bytes(self, state: PartitionState) -> int:
+        most = self._limits.partition_max_bytes
+        if state.until is None:
+            return most
+        size = self._record_bytes.get(state.partition.topic)
+        if size is None:
+            return min(most, SAMPLE_BYTES)
+        return min(most, int((state.until - state.fetch_offset) * size * MARGIN) + MARGIN_BYTES)
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -270,6 +288,8 @@ class Fetcher:
             return Completed(state, token, offset, error=error)
         next_offset = max(offset, found.next_offset)
         state.fetch_offset = next_offset
+        if state.until is not None and next_offset > offset:
+            self._record_bytes[state.partition.topic] = len(data) / (next_offset - offset)
         batches = [one for one in found.batches if one[1].next_offset > offset]
         return Completed(
             state, token, offset, data=data, batches=batches, next_offset=next_offset, next_epoch=found.next_epoch

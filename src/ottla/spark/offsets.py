@@ -146,6 +146,19 @@ def split(ranges: Sequence[Range], *, min_partitions: int | None, max_records: i
     return [cut for one, count in zip(pieces, counts, strict=True) for cut in _cut(one, count)]
 
 
+def grouped(ranges: Sequence[Range], count: int) -> list[list[Range]]:
+    """Distribute ranges over at most `count` groups of about the same size.
+
+    >>> ranges = [Range("t", 0, 0, 3), Range("t", 1, 0, 9), Range("t", 2, 0, 5)]
+    >>> [[one.partition for one in group] for group in grouped(ranges, 2)]
+    [[1], [2, 0]]
+    """
+    groups: list[list[Range]] = [[] for _ in range(min(count, len(ranges)))]
+    for one in sorted(ranges, key=lambda one: -one.size):
+        min(groups, key=lambda group: sum(each.size for each in group)).append(one)
+    return groups
+
+
 def _shares(sizes: Sequence[int], wanted: int) -> list[int]:
     """The number of pieces of each range; the largest pieces are split first."""
     counts = [1] * len(sizes)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 * 1024 * 1024
 #: After this time without records, a worker waits for them instead. It also reports errors.
 PATIENCE_MS = 1000
-#: What `ForkedReader.java` asks for in place of the offsets of a batch: the function that tasks run.
+#: What `ForkedReader.java` asks for in place of the start of a batch: the function that tasks run. In place of the end,
+#: it says how many tasks run at a time.
 READ_FUNCTION = "read"
 _NO_PARTITIONS = 4
 """The bytes of a number, which follows the function."""
@@ -78,6 +79,7 @@ def install() -> None:
         start = json.loads(runner.utf8_deserializer.loads(infile))
         end = json.loads(runner.utf8_deserializer.loads(infile))
         if start == READ_FUNCTION:
+            reader.cores = end
             return _send_read_function(runner, reader, data_source, schema, max_arrow_batch_size, outfile)
         partitions = reader.partitions(start, end)
         records = reader.prefetched(partitions)

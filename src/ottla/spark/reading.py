@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 #: After this time without progress, check whether the records still exist.
 DOUBT_SECONDS = 2.0
-#: Fetch sizes by number of records. Large fetches cost less CPU time, but bytes beyond the end of a range are wasted.
-#: The records of a range with more of them are usually small: then the default is large enough, and needs less memory.
-FETCH_BYTES = ((10_000, 1024 * 1024), (40_000, 2 * 1024 * 1024), (160_000, 4 * 1024 * 1024))
+#: Large fetches cost less CPU time, but more memory. The records of a range with many of them are usually small: then
+#: the default is large enough.
+LARGE_FETCH_BYTES, MANY_RECORDS = 8 * 1024 * 1024, 160_000
 
 _idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}
 
@@ -61,11 +61,8 @@ def read_ranges(
     if not any(one.size for one in wanted):
         return
     config = options.consumer_config()
-    if "max.partition.fetch.bytes" not in options.kafka:
-        largest = max(one.size for one in wanted)
-        fitting = [size for records, size in FETCH_BYTES if largest < records]
-        if fitting:
-            config["max.partition.fetch.bytes"] = str(fitting[0])
+    if "max.partition.fetch.bytes" not in options.kafka and max(one.size for one in wanted) < MANY_RECORDS:
+        config["max.partition.fetch.bytes"] = str(LARGE_FETCH_BYTES)
     with _borrowed(config) as consumer:
         yield from _Task(options, wanted, consumer, schema).batches()
 

@@ -35,7 +35,18 @@ from pyspark.sql.types import (
 
 from ottla.errors import OttlaError
 from ottla.spark.loss import report_loss
-from ottla.spark.offsets import Json, Range, count_between, from_json, is_small, limited, ranges_between, split, to_json
+from ottla.spark.offsets import (
+    Json,
+    Range,
+    count_between,
+    from_json,
+    grouped,
+    is_small,
+    limited,
+    ranges_between,
+    split,
+    to_json,
+)
 from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
 from ottla.spark.planning import PLANS_EACH_QUERY
 from ottla.spark.prefetching import Prefetching, install
@@ -64,6 +75,8 @@ _HEADER = StructType([StructField("key", StringType()), StructField("value", Bin
 HEADERS = StructField("headers", ArrayType(_HEADER))
 #: A micro-batch of at most this many records is read by one task, because a task costs more than its records.
 SMALL_BATCH = 1_000
+#: A task of a larger batch should have this many records. Partitions with less share tasks, but all cores get one.
+TASK_RECORDS = 20_000
 
 
 class OttlaSource(DataSource):
@@ -138,13 +151,21 @@ def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -
     return read_ranges(options, partition.value, _arrow_schema(schema))
 
 
-def _planned(options: ReadOptions, start: Offsets, end: Offsets, *, small: int = 0) -> list[RangePartition]:
+def _planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[RangePartition]:
     ranges = ranges_between(start, end)
-    unsplit = options.min_partitions is None and options.max_records is None
-    if unsplit and len(ranges) > 1 and is_small(ranges, small):
-        return [RangePartition(*ranges)]
     ranges = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
     return [RangePartition(one) for one in ranges]
+
+
+def _planned_batch(options: ReadOptions, start: Offsets, end: Offsets, cores: int | None) -> list[RangePartition]:
+    """The tasks of a micro-batch: as few as keep all cores busy, if there are few records."""
+    ranges = ranges_between(start, end)
+    if options.min_partitions is not None or options.max_records is not None or len(ranges) < 2:
+        return _planned(options, start, end)
+    if is_small(ranges, SMALL_BATCH):
+        return [RangePartition(*ranges)]
+    tasks = max(cores or len(ranges), -(-count_between(start, end) // TASK_RECORDS))
+    return [RangePartition(*group) for group in grouped(ranges, tasks)]
 
 
 class BatchReader(DataSourceReader):
@@ -248,6 +269,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self.cores: int | None = None
+        """How many tasks run at a time, if that is known."""
         self._forget()
 
     def _forget(self) -> None:
@@ -264,6 +287,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
+        self.cores = None
         self._forget()
 
     @property
@@ -310,7 +334,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json | str, end: Json) -> list[RangePartition]:
         if isinstance(start, str):  # this version of Spark plans it in another process
             return []
-        return _planned(self._options, from_json(start), from_json(end), small=SMALL_BATCH)
+        return _planned_batch(self._options, from_json(start), from_json(end), self.cores)
 
     def prefetched(self, planned: Sequence[InputPartition]) -> list[pa.RecordBatch] | None:
         """The records of a small batch, which Spark gets with its plan; None if tasks have to read them."""

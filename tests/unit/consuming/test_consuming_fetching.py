@@ -9,7 +9,7 @@ import pytest
 from tests.unit.consuming.consuming_values import T0, T1, T_ID, batch, fetch_response, fetched, marker, transactional
 
 from ottla.consuming.buffer import Buffer
-from ottla.consuming.fetching import SHORT_WAIT_MS, Fetch, Fetcher, FetchLimits, Leader
+from ottla.consuming.fetching import MARGIN_BYTES, SAMPLE_BYTES, SHORT_WAIT_MS, Fetch, Fetcher, FetchLimits, Leader
 from ottla.consuming.positions import Need, Positions
 from ottla.errors import (
     CorruptMessage,
@@ -187,6 +187,32 @@ def test_nothing_is_fetched_from_the_end_of_a_range_on() -> None:
     assert scene.plan() == []
     state.until = None
     assert asked(scene.one()) == {0: 4}
+
+
+def test_a_fetch_of_a_range_asks_for_no_more_than_its_rest() -> None:
+    def most_bytes(fetch: Fetch) -> int:
+        return int(fetch.message["topics"][0]["partitions"][0]["partition_max_bytes"])
+
+    scene = Scene(partition_max_bytes=8 << 20)
+    scene.positions.remove([T1])
+    state = scene.positions.get(T0)
+    assert state is not None
+    state.until = 1_000
+    fetch = scene.one()
+    assert most_bytes(fetch) == SAMPLE_BYTES
+    data = batch(0, *[bytes(20_000)] * 10)
+    scene.answer(fetch, fetched(data))
+    fetch = scene.one()
+    assert most_bytes(fetch) == 8 << 20, "the rest is larger than the limit"
+    scene.answer(fetch, fetched(batch(10, *[bytes(20_000)] * 900)))
+    assert scene.values(10_000)
+    rest = 90 * len(data) / 10
+    fetch = scene.one()
+    assert rest < most_bytes(fetch) < 1.2 * rest + 2 * MARGIN_BYTES
+    scene.answer(fetch)
+    state.until = None
+    scene.positions.seek(T0, 0)
+    assert most_bytes(scene.one()) == 8 << 20, "without an end"
 
 
 def test_a_seek_drops_what_was_fetched_and_what_is_under_way() -> None:

@@ -19,6 +19,7 @@ import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.api.python.PythonWorker;
 import org.apache.spark.api.python.PythonWorkerUtils;
 import org.apache.spark.api.python.SpecialLengths;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.errors.QueryCompilationErrors;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
@@ -125,9 +126,13 @@ public class ForkedReader extends PythonStreamingSourceRunner {
         }
     }
 
-    /** The function that tasks run. Spark would start two more processes, and ask them for it. */
+    /**
+     * Get the function that tasks run. Spark would start two more processes, and ask them for it. The planner learns in
+     * return how many tasks run at a time.
+     */
     private void giveReadFunction(PythonDataSourceV2 source) {
-        byte[][] found = (byte[][]) partitions(READ_FUNCTION, READ_FUNCTION)._1();
+        String cores = String.valueOf(SparkSession.active().leafNodeDefaultParallelism());
+        byte[][] found = (byte[][]) partitions(READ_FUNCTION, cores)._1();
         if (found.length == 1) {
             source.setReadInfo(new PythonDataSourceReadInfo(found[0], CollectionConverters.asScala(new ArrayList()).toSeq()));
         }
