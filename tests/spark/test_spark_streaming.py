@@ -260,6 +260,18 @@ def test_a_small_batch_is_read_when_it_is_planned(topics: Topics) -> None:
     assert batches is not None
     rows = [(row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
     assert sorted(rows) == [(partition, offset) for partition in range(2) for offset in range(10)]
+    for number in range(2):
+        topics.fill(topic, 10, partition=number)
+    half = {topic: {"0": 15, "1": 15}}
+    middle = asked.latestOffset({topic: {"0": 10, "1": 10}}, ReadMaxRows(10))
+    assert middle == half, "its records are read in the background from now on"
+    batches = asked.prefetched(asked.partitions({topic: {"0": 10, "1": 10}}, half))
+    assert batches is not None
+    assert sum(batch.num_rows for batch in batches) == 10
+    asked.latestOffset(half, ReadAllAvailable())
+    batches = asked.prefetched(asked.partitions(half, {topic: {"0": 16, "1": 15}}))
+    assert batches is not None
+    assert [row["offset"] for batch in batches for row in batch.to_pylist()] == [15], "not what was read ahead"
     assert asked.prefetched([*planned, *planned]) is None  # several tasks
     assert asked.prefetched(asked.partitions(start, {topic: {"0": 2000, "1": 0}})) is None  # not small
     asked.stop()

@@ -4,16 +4,20 @@ A task in a Python worker costs more than a few hundred records. The process tha
 to the brokers anyway, so it reads a small batch by itself. Spark stores the rows as blocks, as it does for a
 `SimpleDataSourceStreamReader`, and the task needs no Python. A worker reads the records if there are too many bytes, if
 they do not arrive soon, or if Spark has lost the block.
+
+Reading begins when the end of the batch is known, and goes on while Spark writes the end into its checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from inspect import signature
 from io import BytesIO
+from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
 from ottla.errors import OttlaError
@@ -43,9 +47,36 @@ class Prefetching:
         self._options = replace(options, poll_timeout_ms=min(options.poll_timeout_ms, PATIENCE_MS))
         self._record_bytes = 0.0
         """The average size of the records that were read last."""
+        self.is_used = False
+        """Whether Spark gets records with plans."""
+        self._ahead: tuple[Sequence[Range], Future[list[pa.RecordBatch] | None]] | None = None
 
-    def read(self, ranges: Sequence[Range], schema: pa.Schema) -> list[pa.RecordBatch] | None:
+    def begin(self, ranges: Sequence[Range], schema: pa.Schema) -> None:
+        """Read ranges in the background, which `take` will probably ask for."""
+        found: Future[list[pa.RecordBatch] | None] = Future()
+
+        def run() -> None:
+            try:
+                found.set_result(self._read(ranges, schema))
+            except BaseException as error:
+                found.set_exception(error)
+
+        self.end()
+        self._ahead = ranges, found
+        Thread(target=run, name="ottla-prefetching", daemon=True).start()
+
+    def take(self, ranges: Sequence[Range], schema: pa.Schema) -> list[pa.RecordBatch] | None:
         """The records of the ranges; None if a worker has to read them."""
+        self.is_used = True
+        begun, records = self._ahead, self.end()
+        return records if begun is not None and begun[0] == ranges else self._read(ranges, schema)
+
+    def end(self) -> list[pa.RecordBatch] | None:
+        """Wait for what was begun, and return its records."""
+        begun, self._ahead = self._ahead, None
+        return None if begun is None else begun[1].result()
+
+    def _read(self, ranges: Sequence[Range], schema: pa.Schema) -> list[pa.RecordBatch] | None:
         if sum(one.size for one in ranges) * self._record_bytes > MOST_BYTES:
             return None
         from ottla.spark.reading import read_ranges

@@ -168,6 +168,10 @@ def _planned_batch(options: ReadOptions, start: Offsets, end: Offsets, cores: in
     return [RangePartition(*group) for group in grouped(ranges, tasks)]
 
 
+def _is_small_task(planned: Sequence[InputPartition]) -> bool:
+    return len(planned) == 1 and is_small(planned[0].value, SMALL_BATCH)
+
+
 class BatchReader(DataSourceReader):
     """Read the offsets between two bounds, fixed during planning and narrowed by filters."""
 
@@ -320,12 +324,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._finished(begin)
         self._latest = self._cluster.latest(self._cluster.partitions(fresh=False))
         end = self._available(begin, self._latest)
-        if isinstance(limit, ReadAllAvailable):
-            return to_json(end)
-        if self._is_too_little(begin, end):
-            return start
-        if isinstance(limit, ReadMaxRows):
-            end = limited(begin, end, limit.max_rows)
+        if not isinstance(limit, ReadAllAvailable):
+            if self._is_too_little(begin, end):
+                return start
+            if isinstance(limit, ReadMaxRows):
+                end = limited(begin, end, limit.max_rows)
+        self._read_ahead(_planned_batch(self._options, begin, end, self.cores))
         return to_json(end)
 
     def reportLatestOffset(self) -> Json | None:
@@ -338,9 +342,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prefetched(self, planned: Sequence[InputPartition]) -> list[pa.RecordBatch] | None:
         """The records of a small batch, which Spark gets with its plan; None if tasks have to read them."""
-        if len(planned) != 1 or not is_small(planned[0].value, SMALL_BATCH):
+        if not _is_small_task(planned):
             return None
-        return self._prefetching.read(planned[0].value, _arrow_schema(self._schema))
+        return self._prefetching.take(planned[0].value, _arrow_schema(self._schema))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -355,6 +359,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         leave_if_hung_up()
 
     # ── Internal ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_ahead(self, planned: Sequence[InputPartition]) -> None:
+        """Read a small batch while Spark writes its end into the checkpoint, if Spark gets records with plans."""
+        if self._prefetching.is_used and _is_small_task(planned):
+            self._prefetching.begin(planned[0].value, _arrow_schema(self._schema))
 
     def _finished(self, offsets: Offsets) -> None:
         """Commit processed offsets to the group, unless nothing was read yet."""
