@@ -485,17 +485,31 @@ def test_a_stop_at_any_moment_leaves_no_pipe_and_no_process_behind(store: Store,
     # The loop complains about what is open when it is closed, and pytest makes that an error.
     for turns in range(12):
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_cancelled_after(turns, Cleaner(store.manager).run()))
+            runner.run(_cancelled_after(turns, Cleaner(store.manager).run(), times=1 + turns % 2))
     assert chosen(store) is not None
 
 
-async def _cancelled_after(turns: int, work: Any) -> None:
+async def _cancelled_after(turns: int, work: Any, times: int = 1) -> None:
     task = asyncio.create_task(work)
     for _ in range(turns):
         await asyncio.sleep(0)
-    task.cancel()
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
     await asyncio.wait([task])
     assert task.cancelled()
+
+
+def test_a_stop_ends_although_the_process_cannot_be_started(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        put(store, f"k{number % 7}", bytes(100))
+
+    async def fail(*_: object, **__: object) -> None:
+        await asyncio.sleep(0.01)
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
+    asyncio.run(_cancelled_after(2, Cleaner(store.manager).run()))
 
 
 def test_the_process_answers_an_unreadable_directory_with_an_error() -> None:

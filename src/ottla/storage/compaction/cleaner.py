@@ -184,11 +184,13 @@ class Cleaner:
             )
         )
         try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
             # A start that is cancelled half way leaves the process and its pipes behind.
-            await _end_process(await starting)
+            await _wait_until_done(starting)
+        except asyncio.CancelledError:
+            if not starting.cancelled() and starting.exception() is None:
+                await _end_process(starting.result())
             raise
+        return starting.result()
 
     async def _compact(self, process: asyncio.subprocess.Process, chosen: Candidate) -> None:
         manager, log = self._manager, chosen.log
@@ -242,4 +244,17 @@ async def _responses(process: asyncio.subprocess.Process, message: dict[str, Any
 async def _end_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         process.kill()
-    await process.communicate()  # and not wait(), which returns before the pipes are closed
+    # Not wait(), which returns before the pipes are closed.
+    await _wait_until_done(asyncio.ensure_future(process.communicate()))
+
+
+async def _wait_until_done(future: asyncio.Future[Any]) -> None:
+    """Wait to the end. If the caller is cancelled in the meantime, that is raised afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
