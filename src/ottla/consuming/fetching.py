@@ -109,8 +109,8 @@ class Fetcher:
         self._not_before: dict[BrokerId, Millis] = {}
         self._in_vain: dict[BrokerId, int] = {}
         """How many fetches in a row returned nothing."""
-        self._record_bytes: dict[str, float] = {}
-        """Bytes per offset in the last fetch of a topic's range."""
+        self._record_bytes: dict[TopicPartition | str, float] = {}
+        """Bytes per offset in the last fetch of a range, by partition and by topic."""
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +202,8 @@ class Fetcher:
         most = self._limits.partition_max_bytes
         if state.until is None:
             return most
-        size = self._record_bytes.get(state.partition.topic)
+        known = self._record_bytes
+        size = known.get(state.partition) or known.get(state.partition.topic)
         if size is None:
             return min(most, SAMPLE_BYTES)
         return min(most, int((state.until - state.fetch_offset) * size * MARGIN) + MARGIN_BYTES)
@@ -288,8 +289,10 @@ class Fetcher:
             return Completed(state, token, offset, error=error)
         next_offset = max(offset, found.next_offset)
         state.fetch_offset = next_offset
-        if state.until is not None and next_offset > offset:
-            self._record_bytes[state.partition.topic] = len(data) / (next_offset - offset)
+        if state.until is not None and found.batches:
+            first = min(offset, found.batches[0][1].base_offset)  # a fetch may begin inside of a batch
+            size = len(data) / max(1, next_offset - first)
+            self._record_bytes[state.partition] = self._record_bytes[state.partition.topic] = size
         batches = [one for one in found.batches if one[1].next_offset > offset]
         return Completed(
             state, token, offset, data=data, batches=batches, next_offset=next_offset, next_epoch=found.next_epoch

@@ -210,8 +210,14 @@ def test_a_fetch_of_a_range_asks_for_no_more_than_its_rest() -> None:
     fetch = scene.one()
     assert rest < most_bytes(fetch) < 1.2 * rest + 2 * MARGIN_BYTES
     scene.answer(fetch)
-    state.until = None
+    scene.positions.seek(T0, 995)
+    fetch = scene.one()
+    scene.answer(fetch, fetched(batch(900, *[bytes(20_000)] * 97)))
+    fetch = scene.one()
+    assert most_bytes(fetch) < 4 * MARGIN_BYTES, "the fetch began inside of a batch"
+    scene.answer(fetch)
     scene.positions.seek(T0, 0)
+    state.until = None
     assert most_bytes(scene.one()) == 8 << 20, "without an end"
 
 
