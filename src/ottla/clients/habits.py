@@ -8,6 +8,7 @@ Add a method to a table here. docs/migration.md has the complete tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import getattr_static
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -29,18 +30,18 @@ PRODUCER = {
 
 CONSUMER = {
     "consume": "write poll(1.0, max_records=100), where 1.0 is in seconds",
-    "getone": "write poll(max_records=1), or iterate over the consumer",
-    "getmany": "write poll(timeout_ms=1000).by_partition()",
-    "store_offsets": "set enable.auto.commit=false and write commit({partition: offset}) after processing",
+    "getone": "iterate over the consumer, or write poll(max_records=1), which may return nothing",
+    "getmany": "write poll(timeout_ms=1000), whose result has by_partition()",
+    "store_offsets": "set enable.auto.commit=false and write commit({partition: record.offset + 1}) after processing",
     "get_watermark_offsets": "write beginning_offsets([partition]) and end_offsets([partition])",
     "consumer_group_metadata": "write group_metadata()",
     "partitions_for_topic": "write partitions_for(topic)",
     "topics": "write list_topics()",
-    "highwater": "write current_lag(partition)",
+    "highwater": "write end_offsets([partition])",
     "incremental_assign": "leave it out, cooperative rebalances need no call",
     "incremental_unassign": "leave it out, cooperative rebalances need no call",
     "seek_to_committed": "write seek(partition, offset) with the offset of committed([partition])",
-    "last_stable_offset": "write end_offsets([partition]) with isolation_level=read_committed",
+    "last_stable_offset": "write end_offsets([partition]) of a consumer with isolation_level='read_committed'",
     "stop": "write close()",
     "start": "leave it out",
 }
@@ -83,7 +84,7 @@ def hints(instead: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
 
     def decorate(client: type[T]) -> type[T]:
         def names(self: T) -> list[str]:
-            return [name for name in object.__dir__(self) if not isinstance(vars(client).get(name), _Hint)]
+            return [name for name in object.__dir__(self) if not isinstance(getattr_static(self, name, None), _Hint)]
 
         for name, text in instead.items():
             if not hasattr(client, name):

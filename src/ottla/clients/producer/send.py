@@ -356,8 +356,8 @@ def _timestamp(given: Millis) -> Millis:
     at = millis(given, "the timestamp")
     if abs(at - time.time()) < 10 * _YEAR:
         warnings.warn(
-            f"timestamp={at} is in January 1970, because timestamps are in milliseconds: write {at} * 1000 for the "
-            "present. Retention deletes old records.",
+            "a timestamp is in January 1970, because timestamps are in milliseconds: write int(time.time() * 1000) for "
+            "the present. Retention deletes old records.",
             stacklevel=2,
         )
     return at
