@@ -50,6 +50,10 @@ class Bystander:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def waits(self) -> Waits:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -76,10 +80,14 @@ def main(port: int) -> None:
     batch = good_batch(0)
     with Wire(port, timeout=DEADLINE) as wire:
         wire.call(ApiKey.METADATA, 8, {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": True})
+        last = time.monotonic()
         while not ended.wait(PAUSE):
             begin = time.monotonic()
             if produce(wire, TOPIC, batch).error_code == 0:
-                waits.append(time.monotonic() - begin)
+                last = time.monotonic()
+                waits.append(last - begin)
+            elif begin - last > DEADLINE:
+                sys.exit("no record was written")
             if asked.is_set() and waits:
                 asked.clear()
                 print(json.dumps(waits), flush=True)

@@ -92,6 +92,8 @@ class Target:
             raise Broken(f"the broker has ended: {self.process.last_words()}")
         if self.process.log_file.stat().st_size != self._log_size:
             raise Broken(f"the broker was surprised: {self.process.last_words()}")
+        if not self.bystander.is_alive:
+            raise Broken(f"a client that behaves well got no answer within {DEADLINE:g} s")
 
     @property
     def resident(self) -> int:
