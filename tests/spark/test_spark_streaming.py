@@ -218,7 +218,7 @@ def test_an_open_transaction_is_the_end_and_a_task_does_not_wait_for_it_forever(
     asked.stop()
 
 
-def test_a_small_batch_is_one_task_and_a_large_one_has_a_task_per_partition(topics: Topics) -> None:
+def test_partitions_with_few_records_share_tasks(topics: Topics) -> None:
     topic = topics.make(partitions=3)
     for number in range(3):
         topics.fill(topic, 10, partition=number)

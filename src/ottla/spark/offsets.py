@@ -6,6 +6,7 @@ partition.
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,9 +154,14 @@ def grouped(ranges: Sequence[Range], count: int) -> list[list[Range]]:
     >>> [[one.partition for one in group] for group in grouped(ranges, 2)]
     [[1], [2, 0]]
     """
-    groups: list[list[Range]] = [[] for _ in range(min(count, len(ranges)))]
+    if count >= len(ranges):
+        return [[one] for one in ranges]
+    groups: list[list[Range]] = [[] for _ in range(count)]
+    sizes = [(0, number) for number in range(count)]
     for one in sorted(ranges, key=lambda one: -one.size):
-        min(groups, key=lambda group: sum(each.size for each in group)).append(one)
+        size, number = sizes[0]
+        groups[number].append(one)
+        heapq.heapreplace(sizes, (size + one.size, number))
     return groups
 
 

@@ -61,20 +61,24 @@ class Prefetching:
             except BaseException as error:
                 found.set_exception(error)
 
-        self.end()
+        self._give_up()
         self._ahead = ranges, found
         Thread(target=run, name="ottla-prefetching", daemon=True).start()
 
     def take(self, ranges: Sequence[Range], schema: pa.Schema) -> list[pa.RecordBatch] | None:
         """The records of the ranges; None if a worker has to read them."""
         self.is_used = True
-        begun, records = self._ahead, self.end()
-        return records if begun is not None and begun[0] == ranges else self._read(ranges, schema)
+        if self._ahead is None or self._ahead[0] != ranges:
+            self._give_up()
+            return self._read(ranges, schema)
+        (_, found), self._ahead = self._ahead, None
+        return found.result()
 
-    def end(self) -> list[pa.RecordBatch] | None:
-        """Wait for what was begun, and return its records."""
-        begun, self._ahead = self._ahead, None
-        return None if begun is None else begun[1].result()
+    def _give_up(self) -> None:
+        """Wait for what was begun, because only one thread may read. Its result does not matter."""
+        if self._ahead is not None:
+            self._ahead[1].exception()
+            self._ahead = None
 
     def _read(self, ranges: Sequence[Range], schema: pa.Schema) -> list[pa.RecordBatch] | None:
         if sum(one.size for one in ranges) * self._record_bytes > MOST_BYTES:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 #: After this time without progress, check whether the records still exist.
 DOUBT_SECONDS = 2.0
-#: Large fetches cost less CPU time, but more memory. The records of a range with many of them are usually small: then
-#: the default is large enough.
+#: Large fetches cost less CPU time, but more memory, so the partitions of a task share these bytes. The records of a
+#: range with many of them are usually small: then the default is large enough.
 LARGE_FETCH_BYTES, MANY_RECORDS = 8 * 1024 * 1024, 160_000
+LEAST_FETCH_BYTES = 1024 * 1024
 
 _idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}
 
@@ -62,9 +63,18 @@ def read_ranges(
         return
     config = options.consumer_config()
     if "max.partition.fetch.bytes" not in options.kafka and max(one.size for one in wanted) < MANY_RECORDS:
-        config["max.partition.fetch.bytes"] = str(LARGE_FETCH_BYTES)
+        config["max.partition.fetch.bytes"] = str(_fetch_bytes(len(wanted)))
     with _borrowed(config) as consumer:
         yield from _Task(options, wanted, consumer, schema).batches()
+
+
+def _fetch_bytes(partitions: int) -> int:
+    """The share of a partition, as a power of two, so that later tasks can use the same consumer.
+
+    >>> [_fetch_bytes(count) >> 20 for count in (1, 2, 3, 100)]
+    [8, 4, 2, 1]
+    """
+    return max(LEAST_FETCH_BYTES, LARGE_FETCH_BYTES >> (partitions - 1).bit_length())
 
 
 def up_to_end(options: ReadOptions, wanted: Range) -> Range:

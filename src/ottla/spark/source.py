@@ -274,7 +274,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self.cores: int | None = None
-        """How many tasks run at a time, if that is known."""
+        """How many tasks run at a time, if that is known and stays so."""
         self._forget()
 
     def _forget(self) -> None:
@@ -329,7 +329,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             if isinstance(limit, ReadMaxRows):
                 end = limited(begin, end, limit.max_rows)
-        self._read_ahead(_planned_batch(self._options, begin, end, self.cores))
+        if self._prefetching.is_used:
+            self._read_ahead(_planned_batch(self._options, begin, end, self.cores))
         return to_json(end)
 
     def reportLatestOffset(self) -> Json | None:
@@ -361,8 +362,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ── Internal ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_ahead(self, planned: Sequence[InputPartition]) -> None:
-        """Read a small batch while Spark writes its end into the checkpoint, if Spark gets records with plans."""
-        if self._prefetching.is_used and _is_small_task(planned):
+        """Read a small batch while Spark writes its end into the checkpoint."""
+        if _is_small_task(planned):
             self._prefetching.begin(planned[0].value, _arrow_schema(self._schema))
 
     def _finished(self, offsets: Offsets) -> None:

@@ -131,11 +131,17 @@ public class ForkedReader extends PythonStreamingSourceRunner {
      * return how many tasks run at a time.
      */
     private void giveReadFunction(PythonDataSourceV2 source) {
-        String cores = String.valueOf(SparkSession.active().leafNodeDefaultParallelism());
-        byte[][] found = (byte[][]) partitions(READ_FUNCTION, cores)._1();
+        byte[][] found = (byte[][]) partitions(READ_FUNCTION, cores())._1();
         if (found.length == 1) {
             source.setReadInfo(new PythonDataSourceReadInfo(found[0], CollectionConverters.asScala(new ArrayList()).toSeq()));
         }
+    }
+
+    /** On a cluster the number is not known: executors come and go while a query runs. */
+    private static String cores() {
+        String master = SQLConf.get().getConfString("spark.master", "");
+        boolean isLocal = master.equals("local") || master.startsWith("local[");
+        return isLocal ? String.valueOf(SparkSession.active().leafNodeDefaultParallelism()) : "null";
     }
 
     public void stop() {
