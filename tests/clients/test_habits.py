@@ -257,8 +257,8 @@ def test_what_a_hint_says_exists(kind: Any) -> None:
     for name, instead in table.items():
         for method in re.findall(r"\b([a-z_]+)\(", instead):
             owner = Admin if instead.endswith("of an Admin") else RecordFuture if method == "get" else list
-            known = hasattr(kind, method) or hasattr(owner, method) or hasattr(ConsumerRecords, method)
-            assert known, f"{name}: {instead}"
+            known = [callable(getattr(one, method, None)) for one in (kind, owner, ConsumerRecords)]
+            assert any(known), f"{name}: {instead}"
 
 
 async def test_keywords_of_other_clients_in_asyncio(bootstrap_servers: str, make_topic: Any) -> None:

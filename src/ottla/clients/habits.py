@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import getattr_static
-from typing import NoReturn, TypeVar
+from typing import Self, TypeVar
 
 T = TypeVar("T")
 
@@ -71,7 +71,9 @@ class _Hint:
         self._name = name
         self._instead = instead
 
-    def __get__(self, _: object, client: type) -> NoReturn:
+    def __get__(self, instance: object, client: type) -> Self:
+        if instance is None:  # Tools that look at all attributes of a class must not fail.
+            return self
         raise AttributeError(f"{client.__name__} has no method {self._name!r}: {self._instead}")
 
 
