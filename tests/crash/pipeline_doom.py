@@ -205,7 +205,9 @@ class _Doom:
         return _append(self._file, ".") == self._count
 
     def strike(self) -> None:
-        Path(f"{self._file}.note").write_text(f"{self._point}, call {self._count}, {os.getsid(0)}\n")
+        note = Path(f"{self._file}.{os.getpid()}")
+        note.write_text(f"{self._point}, call {self._count}, {os.getsid(0)}\n")
+        note.rename(f"{self._file}.note")  # complete from the first moment that it is seen
         if os.environ.get("OTTLA_DOOM_VICTIM", MACHINE) == MACHINE:
             kill_session(os.getsid(0))
         os.kill(os.getpid(), signal.SIGKILL)
