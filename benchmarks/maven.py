@@ -19,13 +19,13 @@ from benchmarks.peer import Unavailable
 
 def directory(name: str, artifacts: Sequence[str], *, alone: bool = False) -> Path:
     """Return the directory with the jars; `alone` leaves out what they need. `Unavailable` says what is missing."""
-    target = _cache() / name
+    target = cache() / name
     if not target.is_dir():
         _fetch(target, artifacts, alone)
     return target
 
 
-def _cache() -> Path:
+def cache() -> Path:
     given = os.environ.get("OTTLA_BENCH_CACHE")
     return Path(given) if given else Path.home() / ".cache" / "ottla-bench"
 

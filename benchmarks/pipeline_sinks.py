@@ -2,9 +2,8 @@
 
 A pipeline reads JSON records of 100 bytes and writes them to one sink, in micro-batches, to the end. Each round is a
 process with its own Spark session, which writes one micro-batch before the measurement, to warm up Java. `--jars` adds
-Spark's Kafka source with the Delta and Iceberg jars of Maven Central, where they run with this Spark. postgres and
-jdbc write to the same server, which needs Debian's postgresql. `--upsert` replaces 1 % of the rows of a table in one
-micro-batch.
+Spark's Kafka source with the jars of Delta and Iceberg (jar_sinks.py), and the ratios to them. postgres and jdbc write
+to the same server, which needs Debian's postgresql. `--upsert` replaces 1 % of the rows of a table in one micro-batch.
 """
 
 from __future__ import annotations
@@ -17,15 +16,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import ottla
+from benchmarks import jar_sinks
+from benchmarks.jar_sinks import measured
 from benchmarks.ottla_broker import OttlaBroker
-from benchmarks.processes import JAVA, PYTHON, Watch
+from benchmarks.peer import Unavailable
+from ottla.spark.java import java_home
 from ottla.spark.pipelines.jdbc.drivers import DRIVERS
 
 PARTITIONS = 4
@@ -44,11 +46,7 @@ SINKS = {
 }
 #: Sinks that need a Postgres server: Debian's package postgresql.
 SERVED = ("postgres", "jdbc")
-#: Spark's own sinks, with the package that each needs.
-JARS = {
-    "delta jar": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    "iceberg jar": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-}
+LAKES = ("delta", "iceberg")
 UPSERT = '\nkeys = ["id"]\nsequence = "sequence"'
 DECLARATION = """\
 name = "{topic}"
@@ -81,24 +79,6 @@ def fill(servers: str, topic: str, numbers: range | list[int], sequence: int = 0
             producer.send_arrow(topic, pa.table({"value": made, "partition": partitions})).result()
 
 
-def measured(begin: float, cpu: float, watch: Watch, rows: int) -> dict[str, float]:
-    used = sum(watch.seconds.values()) + time.process_time() - cpu
-    return {
-        "rows": rows,
-        "seconds": time.monotonic() - begin,
-        "cpu": used,
-        "java_mb": watch.peak[JAVA] / 1e6,
-        "python_mb": watch.peak[PYTHON] / 1e6,
-    }
-
-
-def timed(job: Callable[[], None], rows: int) -> dict[str, float]:
-    with Watch(os.getpid(), without=0) as watch:
-        begin, cpu = time.monotonic(), time.process_time()
-        job()
-    return measured(begin, cpu, watch, rows)
-
-
 def started(memory: str, **more: str) -> Any:
     from ottla.spark import session
 
@@ -116,73 +96,39 @@ def run_ours(spark: Any, directory: Path, servers: str, topic: str, sink: str, b
         query.awaitTermination()
 
 
-def run_theirs(spark: Any, directory: Path, servers: str, topic: str, kind: str, batch: int) -> None:
-    """Spark's Kafka source, from_json, and a sink with jars."""
-    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
-    read = spark.readStream.format("kafka").options(**given, maxOffsetsPerTrigger=batch).load()
-    rows = read.selectExpr(
-        f"from_json(cast(value AS STRING), '{SCHEMA.replace(' NOT NULL', '')}') AS found",
-        "topic AS _topic",
-        "partition AS _partition",
-        "offset AS _offset",
-        "timestamp AS _timestamp",
-    ).selectExpr("found.*", "_topic", "_partition", "_offset", "_timestamp")
-    writer = rows.writeStream.option("checkpointLocation", str(directory / "state")).trigger(availableNow=True)
-    if kind == "iceberg jar":
-        columns = (
-            "id BIGINT, sequence INT, text STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
-        )
-        spark.sql(f"CREATE TABLE IF NOT EXISTS lake.shop.orders ({columns}) USING iceberg")
-        query = writer.format("iceberg").toTable("lake.shop.orders")
-    else:
-        query = writer.format("delta").start(str(directory / "table"))
-    query.awaitTermination()
-
-
-def theirs(kind: str, directory: Path, memory: str) -> Any:
-    from benchmarks import maven, spark_connector
-
-    jars = [*spark_connector.jars(), *maven.directory(JARS[kind].replace(":", "-"), [JARS[kind]]).glob("*.jar")]
-    more = {"spark.jars": ",".join(map(str, jars))}
-    if kind == "iceberg jar":
-        more |= {
-            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.lake.type": "hadoop",
-            "spark.sql.catalog.lake.warehouse": str(directory / "warehouse"),
-        }
-    else:
-        more |= {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        }
-    return started(memory, **more)
-
-
 def one_round(servers: str, kind: str, args: argparse.Namespace) -> dict[str, float]:
     """One round, in this process."""
     with tempfile.TemporaryDirectory(prefix="sinks-benchmark-") as name:
         directory = Path(name)
-        if kind in JARS:
-            spark = theirs(kind, directory, args.memory)
-            warm, real = directory / "warm", directory / "real"
-            warm.mkdir()
-            real.mkdir()
-            run_theirs(spark, warm, servers, "warm", kind, args.batch)
-            return timed(lambda: run_theirs(spark, real, servers, "orders", kind, args.batch), args.records)
         more = {"spark.jars.packages": DRIVERS["postgresql"].package} if kind.startswith("jdbc") else {}
         spark = started(args.memory, **more)
         form = SINKS[kind.removesuffix(" upsert")].replace("TABLE", f"orders_{os.getpid()}")
         if kind.endswith(" upsert"):
-            form += UPSERT
-            run_ours(spark, directory, servers, "orders", form, args.batch)
-            return timed(
-                lambda: run_ours(spark, directory, servers, "changes", form, args.records), args.records // 100
+            by_key = form + UPSERT
+            # A database needs a unique index for upserts, which only a sink with keys creates.
+            before = form if kind.startswith(LAKES) else by_key
+            run_ours(spark, directory, servers, "orders", before, args.batch)
+            return measured(
+                lambda: run_ours(spark, directory, servers, "changes", by_key, args.records), args.records // 100
             )
         for part in ("warm", "real"):
             (directory / part).mkdir()
         run_ours(spark, directory / "warm", servers, "warm", form, args.batch)
-        return timed(lambda: run_ours(spark, directory / "real", servers, "orders", form, args.batch), args.records)
+        return measured(lambda: run_ours(spark, directory / "real", servers, "orders", form, args.batch), args.records)
+
+
+def one_process(servers: str, kind: str, args: argparse.Namespace) -> dict[str, float]:
+    """One round, in a process of its own. `Unavailable` says why it does not run."""
+    if " jar" in kind:
+        given = {"records": args.records, "batch": args.batch, "memory": args.memory}
+        return jar_sinks.one_round(servers, kind, **given, java_home=java_home())
+    options = [f"--records={args.records}", f"--batch={args.batch}", f"--memory={args.memory}"]
+    command = [sys.executable, "-m", "benchmarks.pipeline_sinks", *options, "--one", servers, kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unavailable(done.stderr.strip().splitlines()[-1])
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def show(kind: str, rounds: list[dict[str, float]]) -> None:
@@ -190,11 +136,30 @@ def show(kind: str, rounds: list[dict[str, float]]) -> None:
     rows = best["rows"]
     java, python = (max(one[name] for one in rounds) for name in ("java_mb", "python_mb"))
     print(
-        f"{kind:15} {rows / best['seconds']:>9,.0f} rows/s  {best['seconds']:6.1f} s  "
+        f"{kind:18} {rows / best['seconds']:>9,.0f} rows/s  {best['seconds']:6.1f} s  "
         f"{min(one['cpu'] for one in rounds) / rows * 1e6:6.1f} s of processor a million rows, at most "
         f"{java:,.0f} MB Java, {python:,.0f} MB Python",
         flush=True,
     )
+
+
+def _jar(kind: str) -> str:
+    """The peer of a kind: "delta upsert" → "delta jar upsert"."""
+    lake, *rest = kind.split()
+    return " ".join([lake, "jar", *rest])
+
+
+def compare(found: dict[str, list[dict[str, float]]]) -> None:
+    """Our speed and processor time as a multiple of the jar's, round by round: the median, and the extremes."""
+    for kind in found:
+        rivals = found.get(_jar(kind))
+        if rivals is None:
+            continue
+        pairs = list(zip(found[kind], rivals, strict=False))
+        speeds = [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
+        costs = [ours["cpu"] / theirs["cpu"] for ours, theirs in pairs]
+        spread = f"({min(speeds):.2f} to {max(speeds):.2f})" if len(speeds) > 1 else ""
+        print(f"{kind:18} {median(speeds):.2f} of the jar's rows/s {spread}, {median(costs):.2f} of its processor time")
 
 
 @contextmanager
@@ -220,7 +185,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--memory", default="1g", help="spark.driver.memory")
     parser.add_argument("--sinks", default=",".join(SINKS), help=f"default: {','.join(SINKS)}")
-    parser.add_argument("--jars", action="store_true", help=f"also {' and '.join(JARS)}, from Maven Central")
+    parser.add_argument("--jars", action="store_true", help="also Spark with the jars of Delta and Iceberg (Maven)")
     parser.add_argument("--upsert", action="store_true", help="also replace 1 %% of a table")
     parser.add_argument("--one", nargs=2, metavar=("SERVERS", "KIND"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -229,7 +194,8 @@ def main() -> None:
         return
     kinds = args.sinks.split(",")
     kinds += [f"{kind} upsert" for kind in kinds if args.upsert and kind != "parquet"]
-    kinds += [kind for kind in JARS if args.jars]
+    if args.jars:
+        kinds = [one for kind in kinds for one in (kind, *([_jar(kind)] if kind.startswith(LAKES) else []))]
     found: dict[str, list[dict[str, float]]] = {}
     with OttlaBroker() as broker, postgres(any(kind.startswith(SERVED) for kind in kinds)) as url:
         os.environ["BENCHMARK_POSTGRES"] = url
@@ -239,14 +205,13 @@ def main() -> None:
         fill(servers, "changes", sorted(random.Random(7).sample(range(args.records), args.records // 100)), 1)
         for _ in range(args.rounds):
             for kind in kinds:
-                options = [f"--records={args.records}", f"--batch={args.batch}", f"--memory={args.memory}"]
-                command = [sys.executable, "-m", "benchmarks.pipeline_sinks", *options, "--one", servers, kind]
-                told = subprocess.run(command, capture_output=True, text=True, check=False)
-                if told.returncode:
-                    print(f"{kind:15} does not run here: {told.stderr.strip().splitlines()[-1][:160]}", flush=True)
+                try:
+                    found.setdefault(kind, []).append(one_process(servers, kind, args))
+                except Unavailable as reason:
+                    print(f"{kind:18} does not run here: {str(reason)[:160]}", flush=True)
                     continue
-                found.setdefault(kind, []).append(json.loads(told.stdout.splitlines()[-1]))
                 show(kind, found[kind])
+    compare({kind: rounds for kind, rounds in found.items() if rounds})
 
 
 if __name__ == "__main__":
