@@ -187,6 +187,9 @@ compat-postgres: setup ## the sinks for databases on Postgres, with kill -9 of t
 compat-s3: setup ## Delta and Iceberg tables in an S3 server that dies (needs versitygw on the PATH, or Go to build it in some minutes)
 	OTTLA_S3=1 $(BIN)/python -m pytest -rs tests/objects $(ARGS)
 
+compat-jars: setup ## Spark with the jars of Delta and Iceberg reads and changes the tables of pipelines (needs Maven Central)
+	OTTLA_JARS=1 $(BIN)/python -m pytest tests/jars $(ARGS)
+
 reference: setup ## generate docs/reference
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
 	$(BIN)/python -m ottla.cli.reference > docs/reference/commands.md

@@ -24,7 +24,8 @@ from benchmarks.peer import Unavailable
 from benchmarks.processes import JAVA, PYTHON, Watch
 
 SCHEMA = "id BIGINT, sequence INT, text STRING"
-ORIGIN = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
+#: Where a record comes from. Iceberg reserves the name `_partition` and then refuses MERGE, hence another prefix.
+ORIGIN = "from_topic STRING, from_partition INT, from_offset BIGINT, from_timestamp TIMESTAMP"
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,9 @@ def one_round(servers: str, kind: str, *, records: int, batch: int, memory: str,
     command = [str(python), "-m", "benchmarks.jar_sinks", options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env | {"JAVA_HOME": str(java_home)})
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "Error" in line or "Exception" in line]
-        raise Unavailable((lines or done.stderr.strip().splitlines() or ["no message"])[0].strip())
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        causes = [line for line in said if line.startswith(("Caused by:", ": "))]
+        raise Unavailable((causes or said)[-1].strip())
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -157,11 +159,11 @@ def _run(spark: Any, options: Options, topic: str, table: str, state: Path, *, m
     read = spark.readStream.format("kafka").options(**given, maxOffsetsPerTrigger=batch).load()
     rows = read.selectExpr(
         f"from_json(cast(value AS STRING), '{SCHEMA}') AS found",
-        "topic AS _topic",
-        "partition AS _partition",
-        "offset AS _offset",
-        "timestamp AS _timestamp",
-    ).selectExpr("found.*", "_topic", "_partition", "_offset", "_timestamp")
+        "topic AS from_topic",
+        "partition AS from_partition",
+        "offset AS from_offset",
+        "timestamp AS from_timestamp",
+    ).selectExpr("found.*", "from_topic", "from_partition", "from_offset", "from_timestamp")
     writer = rows.writeStream.option("checkpointLocation", str(state)).trigger(availableNow=True)
 
     def merged(frame: Any, _batch: int) -> None:

@@ -154,7 +154,7 @@ def read_iceberg(out: Path, table: str) -> pd.DataFrame:
 
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{out}/catalog.db", warehouse=f"file://{out}/iceberg")
     found: pd.DataFrame = catalog.load_table(f"flights.{table}").scan().to_pandas()
-    return found
+    return found.rename(columns={"_deleted_": "_deleted"})  # Iceberg reserves the name
 
 
 def read_duckdb(out: Path, table: str) -> pd.DataFrame:

@@ -174,6 +174,29 @@ def test_columns_are_added(opened: Opened) -> None:
     assert opened().properties()["ottla.writer.pipeline.sink"] == "me"
 
 
+def test_names_that_iceberg_reserves_have_an_underscore_at_the_end(tmp_path: Path) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/tables"}
+    schema = pa.schema({"id": pa.int64(), "_partition": pa.int32(), "_deleted": pa.bool_()})
+    lake = IcebergLake("shop.orders", catalog, {})
+    lake.create(schema, ["_partition"])
+    assert lake.table.schema().column_names == ["id", "_partition_", "_deleted_"]
+    assert (lake.columns(), lake.partitions) == (schema, ["_partition"])
+    lake.add_columns([pa.field("_File", pa.string())])
+    given = [{"id": one, "_partition": one, "_deleted": False, "_File": "a"} for one in range(3)]
+    lake.commit(Change("q", 0, lake.files().write(pa.Table.from_pylist(given, lake.columns()))))
+    assert sorted(rows_of(lake), key=lambda one: one["id"]) == given
+    assert len(lake.candidates({"_partition": Bounds(1, 1)})) == 1
+    assert set(lake.table.scan().to_arrow().column_names) == {"id", "_partition_", "_deleted_", "_File_"}
+    # A table that was made with the name itself keeps it.
+    old = lake.catalog.create_table("shop.old", schema)
+    opened = IcebergLake("shop.old", catalog, {})
+    rows = [{"id": 1, "_partition": 7, "_deleted": True}]
+    opened.commit(Change("q", 0, opened.files().write(pa.Table.from_pylist(rows, schema))))
+    assert (opened.columns(), rows_of(opened)) == (schema, rows)
+    assert opened.candidates({"_partition": Bounds(1, 6)}) == []
+    assert old.refresh().scan().to_arrow().to_pylist() == rows
+
+
 def test_types_that_do_not_fit_are_named() -> None:
     table = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.timestamp("us", "UTC"))])
     given = pa.schema({"id": pa.int32(), "at": pa.string(), "new": pa.string()})

@@ -2,6 +2,9 @@
 
 A batch is one snapshot. Its properties have the query and the batch, and so has a table property that is set in the
 same commit: snapshots expire, and the property stays.
+
+Iceberg gives every table hidden columns, such as `_partition`, and Spark cannot read a table with a column of such a
+name. So a name of them has an underscore at the end in the table: `_partition_`. Only this module knows it.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+#: The names of Iceberg's metadata columns.
+RESERVED = frozenset(
+    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+)
 DATA_PATH = "write.data.path"
 _RETRIES = "commit.retry.num-retries"
 
@@ -44,20 +51,23 @@ class IcebergFiles:
     def write(self, rows: pa.Table) -> list[Any]:
         from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-        return list(_dataframe_to_data_files(self.metadata, rows, self.io, uuid4()))
+        names = self.metadata.schema().column_names
+        stored = rows.rename_columns([_stored(name, names) for name in rows.column_names])
+        return list(_dataframe_to_data_files(self.metadata, stored, self.io, uuid4()))
 
     def read(self, file: Any, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
         schema = self.metadata.schema()
-        wanted = schema if columns is None else schema.select(*columns)
+        given = self.schema.names if columns is None else list(columns)
+        names = [_stored(name, schema.column_names) for name in given]
+        wanted = schema.select(*names)
         batches: Iterator[pa.RecordBatch] = ArrowScan(self.metadata, self.io, wanted, AlwaysTrue()).to_record_batches(
             [file]
         )
-        names = [one.name for one in wanted.fields] if columns is None else list(columns)
         for batch in batches:
-            yield batch.select(names)
+            yield batch.select(names).rename_columns(given)
 
     def discard(self, files: Sequence[Any]) -> None:
         for file in files:
@@ -109,7 +119,7 @@ class IcebergLake:
     @property
     def partitions(self) -> list[str]:
         schema = self.table.schema()
-        return [schema.find_column_name(one.source_id) for one in self.table.spec().fields]
+        return [_given(schema.find_column_name(one.source_id)) for one in self.table.spec().fields]
 
     def columns(self) -> pa.Schema | None:
         return None if self._table is None else _arrow(self._table.schema())
@@ -118,13 +128,15 @@ class IcebergLake:
         namespace = self.name.rpartition(".")[0]
         with self.secrets.told(f"cannot create {self.what}"):
             self.catalog.create_namespace_if_not_exists(namespace)
-            transaction = self.catalog.create_table_transaction(self.name, schema, properties=self._properties)
+            transaction = self.catalog.create_table_transaction(
+                self.name, _renamed(schema), properties=self._properties
+            )
             # A table that was renamed keeps its location, so that the next one of that name has the same one.
             data = f"{transaction.table_metadata.location}/data-{uuid4().hex[:8]}"
             transaction.set_properties({DATA_PATH: self._properties.get(DATA_PATH, data)})
             with transaction.update_spec() as spec:
                 for name in partition_by:
-                    spec.add_identity(name)
+                    spec.add_identity(_stored(name))
             transaction.commit_transaction()
             self._table = self.catalog.load_table(self.name)
 
@@ -132,7 +144,7 @@ class IcebergLake:
         import pyarrow as pa
 
         with self.secrets.told(f"cannot add columns to {self.what}"), self.table.update_schema() as update:
-            update.union_by_name(pa.schema(added))
+            update.union_by_name(_renamed(pa.schema(added)))
 
     def properties(self) -> Mapping[str, str]:
         found: Mapping[str, str] = self.table.properties
@@ -165,7 +177,8 @@ class IcebergLake:
         from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, In, LessThanOrEqual
 
         wanted: Any = AlwaysTrue()
-        for name, one in bounds.items():
+        names = self.table.schema().column_names
+        for name, one in ((_stored(given, names), one) for given, one in bounds.items()):
             if one.values is not None:
                 wanted = And(wanted, In(name, one.values))
             else:
@@ -207,8 +220,29 @@ class IcebergLake:
 
 
 def _arrow(schema: Any) -> Any:
-    """The columns as Arrow's, without the field ids."""
+    """The columns as Arrow's, without the field ids, with the names that a pipeline gives them."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    return pa.schema([one.remove_metadata() for one in schema_to_pyarrow(schema, include_field_ids=False)])
+    found = [one.remove_metadata() for one in schema_to_pyarrow(schema, include_field_ids=False)]
+    return pa.schema([one.with_name(_given(one.name)) for one in found])
+
+
+def _renamed(schema: pa.Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([one.with_name(_stored(one.name)) for one in schema])
+
+
+def _stored(name: str, known: Sequence[str] = ()) -> str:
+    """The name in the table of a column of a pipeline. `known` are the columns of the table: an old one has `name`.
+
+    >>> _stored("_partition"), _stored("_partition", ["_partition", "id"]), _stored("id")
+    ('_partition_', '_partition', 'id')
+    """
+    return f"{name}_" if name.lower() in RESERVED and name not in known else name
+
+
+def _given(name: str) -> str:
+    """The name in a pipeline of a column of the table."""
+    return name[:-1] if name.endswith("_") and name[:-1].lower() in RESERVED else name
