@@ -82,6 +82,21 @@ TYPES = (
 )
 
 
+def test_large_batches_leave_nothing_in_memory(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "PART_BYTES", 2 << 20)
+    frame = spark.range(0, 16, 1, 2).selectExpr("id", "repeat(chr(65 + id), 1024 * 1024) AS text")
+    runtime = spark._jvm.java.lang.Runtime.getRuntime()
+
+    def used_after_a_batch() -> int:
+        assert sum(len(chunk) for chunk in loading.chunks(frame)) == 16
+        runtime.gc()
+        return int(runtime.totalMemory() - runtime.freeMemory())
+
+    used_after_a_batch()
+    before = used_after_a_batch()
+    assert [used_after_a_batch() for _ in range(5)][-1] < before + (32 << 20)
+
+
 def typed(directory: Path, servers: str, topic: str, **sink: Any) -> Pipeline:
     return Pipeline(
         name="types",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ATTEMPT = "ottla_attempt"
 #: The driver takes all rows of a batch at once if they are smaller than this, and otherwise parts of this size.
 PART_BYTES = 16 << 20
+_QUERY = "spark.sql.execution.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +81,28 @@ def chunks(frame: DataFrame) -> Iterator[pa.Table]:
     try:
         size = packed.agg(fn.sum("size")).collect()[0][0] or 0
         data = packed.select("data")
-        rows: Iterator[Any] = (
-            iter(data.collect())
-            if size <= PART_BYTES
-            else data.repartition(math.ceil(size / PART_BYTES)).toLocalIterator()
-        )
-        for row in rows:
+        for row in data.collect() if size <= PART_BYTES else _in_parts(data, math.ceil(size / PART_BYTES)):
             with pa.ipc.open_stream(row[0]) as reader:
                 yield reader.read_all()
     finally:
         packed.unpersist()
+
+
+def _in_parts(data: DataFrame, parts: int) -> Iterator[Any]:
+    """The rows, with one part of them in the driver at a time.
+
+    Spark keeps the results of the jobs of a query until the query ends. With `DataFrame.toLocalIterator` the query ends
+    before its jobs begin, so that their results would stay in Java's memory. Jobs without a query are not kept.
+    """
+    context = data.sparkSession.sparkContext
+    query = context.getLocalProperty(_QUERY)
+    rdd = data.repartition(parts).rdd
+    context.setLocalProperty(_QUERY, None)  # removes it
+    try:
+        rows: Iterator[Any] = rdd.toLocalIterator()
+    finally:
+        context.setLocalProperty(_QUERY, query)
+    return rows
 
 
 def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
