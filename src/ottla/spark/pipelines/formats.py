@@ -84,9 +84,11 @@ class Format:
         elif self.kind in ("json", "csv"):
             conditions += [f"NOT ({one})" for one in self._missing(PARSED)]
         if self.kind in ("json", DEBEZIUM):
-            # Spark's parser ignores everything after the first object.
-            after = f"{text} RLIKE '[}}]{_SPACE}*[{{]' AND from_json(concat('[', {text}, ']'), 'array<string>') IS NULL"
-            conditions += [f"{text} RLIKE '[}}]{_SPACE}*$'", f"NOT ({after})"]
+            # Spark's parser ignores everything after the first object. `endswith` and `locate` spare most records the
+            # regular expressions, which take a tenth of the time of a flow.
+            another = f"locate('{{', {text}, 2) > 0 AND {text} RLIKE '[}}]{_SPACE}*[{{]'"
+            after = f"{another} AND from_json(concat('[', {text}, ']'), 'array<string>') IS NULL"
+            conditions += [f"endswith({text}, '}}') OR {text} RLIKE '[}}]{_SPACE}*$'", f"NOT ({after})"]
         elif self.kind == "csv":
             conditions.append(f"trim({text}) <> ''")
         elif self.kind == "text":
