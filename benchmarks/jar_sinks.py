@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,8 @@ PEERS = {
         },
     ),
 }
+#: The line of an exception of Java, of Java in Python, or of Python. Libraries may complain after it.
+_CAUSE = re.compile(r"Caused by: |: |(?!nanobind)[A-Za-z_][\w.]*: ")
 _MERGE = """\
 MERGE INTO {table} AS old USING changes AS new ON old.id = new.id
 WHEN MATCHED AND new.sequence >= old.sequence THEN UPDATE SET *
@@ -97,9 +100,14 @@ def one_round(servers: str, kind: str, *, records: int, batch: int, memory: str,
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     command = [str(python), "-m", "benchmarks.jar_sinks", options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env | {"JAVA_HOME": str(java_home)})
+    return found_by(done)
+
+
+def found_by(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
+    """What the process of a round has measured. `Unavailable` says why it failed."""
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        causes = [line for line in said if line.startswith(("Caused by:", ": "))]
+        causes = [line for line in said if _CAUSE.match(line)]
         raise Unavailable((causes or said)[-1].strip())
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found

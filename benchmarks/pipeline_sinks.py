@@ -24,7 +24,7 @@ from typing import Any
 
 import ottla
 from benchmarks import jar_sinks
-from benchmarks.jar_sinks import measured
+from benchmarks.jar_sinks import found_by, measured
 from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.peer import Unavailable
 from ottla.spark.java import java_home
@@ -124,11 +124,7 @@ def one_process(servers: str, kind: str, args: argparse.Namespace) -> dict[str, 
         return jar_sinks.one_round(servers, kind, **given, java_home=java_home())
     options = [f"--records={args.records}", f"--batch={args.batch}", f"--memory={args.memory}"]
     command = [sys.executable, "-m", "benchmarks.pipeline_sinks", *options, "--one", servers, kind]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unavailable(done.stderr.strip().splitlines()[-1])
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return found_by(subprocess.run(command, capture_output=True, text=True, check=False))
 
 
 def show(kind: str, rounds: list[dict[str, float]]) -> None:
