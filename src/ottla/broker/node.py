@@ -11,6 +11,7 @@ from uuid import UUID
 from ottla import errors
 from ottla.broker.authorization import Refusals
 from ottla.broker.changes import Changes
+from ottla.broker.deferred import DeferredBatches
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.instruments import Instruments
 from ottla.broker.partition import Partition
@@ -89,6 +90,7 @@ class Node:
         """What a member of a cluster needs; None if this is the only broker."""
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _random_id)
         self.producer_ids = ProducerIds(self)
+        self.deferred = DeferredBatches()
         self.metrics = Instruments()
         self.throttles = Throttles(self)
         self.turn = turn

@@ -21,7 +21,6 @@ from ottla.types import Millis, TopicPartition
 
 CACHED_BATCHES = 5
 MAX_SEQUENCE = 2**31 - 1
-MOST_PUT_OFF = 1000
 
 
 class BatchRecord(NamedTuple):
@@ -101,7 +100,7 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_completed", "_expected", "_ongoing", "entries", "topic_partition")
+    __slots__ = ("_completed", "_ongoing", "entries", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
@@ -110,22 +109,9 @@ class ProducerState:
         """First offset of each open transaction, by producer id."""
         self._completed: list[CompletedTransaction] = []
         """Ended transactions whose markers may still be above the high watermark."""
-        self._expected: dict[int, tuple[int, int]] = {}
-        """Epoch and lowest sequence of deferred batches: later batches must not be written first."""
-
-    def put_off(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Record that a batch was deferred and will be sent again; later batches of the producer must wait for it."""
-        epoch, lowest = self._expected.get(producer_id, (producer_epoch, base_sequence))
-        if len(self._expected) >= MOST_PUT_OFF:
-            self._expected.clear()  # More than real producers cause.
-        if producer_epoch >= epoch:
-            lowest = min(lowest, base_sequence) if producer_epoch == epoch else base_sequence
-            self._expected[producer_id] = (producer_epoch, lowest)
 
     def check(self, header: BatchHeader, offset: int) -> None:
         """Reject a client's data batch that is out of order or from an old epoch."""
-        if self._expected:
-            self._check_put_off(header)
         entry = self.entries.get(header.producer_id)
         if entry is None or entry.producer_epoch == -1:
             return
@@ -145,14 +131,6 @@ class ProducerState:
             raise InvalidTxnState(
                 f"producer {header.producer_id} wrote a non-transactional batch to {self.topic_partition} while its "
                 f"transaction from offset {entry.current_txn_start_offset} is open"
-            )
-
-    def _check_put_off(self, header: BatchHeader) -> None:
-        epoch, lowest = self._expected.get(header.producer_id, (-1, 0))
-        if epoch == header.producer_epoch and header.base_sequence > lowest:
-            raise OutOfOrderSequenceNumber(
-                f"the batch of producer {header.producer_id} has sequence {header.base_sequence} in "
-                f"{self.topic_partition}, but sequence {lowest} was deferred and has not been sent again"
             )
 
     def check_own(self, header: BatchHeader, offset: int) -> None:
@@ -193,8 +171,6 @@ class ProducerState:
 
     def update(self, header: BatchHeader, first_offset: int, last_offset: int, timestamp: Millis) -> None:
         """Record a data batch that was written."""
-        if self._expected:
-            self._expected.pop(header.producer_id, None)
         entry = self.entries.get(header.producer_id)
         if entry is None:
             entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)

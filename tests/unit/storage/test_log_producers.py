@@ -216,24 +216,6 @@ def test_what_the_broker_writes_in_a_transaction_needs_no_sequence_but_the_epoch
         store.append_own(record_batch(producer_id=2, epoch=0, transactional=True))
 
 
-def test_a_batch_that_was_put_off_comes_before_those_behind_it(store: Store) -> None:
-    store.log.producers.put_off(2, 0, 5)
-    store.log.producers.put_off(2, 0, 0)
-    store.log.producers.put_off(2, 0, 3)
-    with pytest.raises(errors.OutOfOrderSequenceNumber, match="0 was deferred"):
-        store.append(producer_id=2, sequence=3, transactional=True)
-    assert store.append(producer_id=2, sequence=0, transactional=True).base_offset == 0
-    assert store.append(producer_id=2, sequence=1, transactional=True).base_offset == 1
-    store.log.producers.put_off(2, 7, 1)
-    assert store.append(producer_id=2, sequence=2, transactional=True).base_offset == 2, "of another epoch"
-
-
-def test_only_so_many_batches_are_known_to_have_been_put_off(store: Store) -> None:
-    for producer_id in range(5_000):
-        store.log.producers.put_off(producer_id, 0, 0)
-    store.append(producer_id=2, sequence=3, transactional=True)
-
-
 def test_a_transaction_whose_end_is_cut_off_is_open_again(store: Store) -> None:
     store.append(producer_id=2, sequence=0, transactional=True)
     store.append_own(marker_batch(2, commit=False))

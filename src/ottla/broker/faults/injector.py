@@ -68,6 +68,11 @@ class Injector(Dispatcher):
         if head.api_key == ApiKey.PRODUCE and request.acks == 0:
             # As in Kafka: without a response, this is how a client hears of an error.
             raise CloseConnection(f"the fault {rule.id} fails a request without acknowledgements")
+        if head.api_key == ApiKey.PRODUCE and rule.error.retriable and not rule.after:
+            now = self._node.clock.now()
+            for topic in request.topic_data:
+                for data in topic.partition_data:
+                    self._node.deferred.add(topic, data, now=now)
         message = error_response(head.api_key, head.api_version, request, rule.error)
         if head.api_key == ApiKey.METADATA:
             # A client needs the brokers to ask again. All topics are wanted if none are named.

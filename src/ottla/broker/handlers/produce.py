@@ -8,14 +8,13 @@ Kafka, acks=0 gets no response, and an error closes the connection.
 from __future__ import annotations
 
 import logging
-import struct
 from asyncio import Future, wait
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from ottla import errors
 from ottla.broker.authorization import check, refusal, sees
+from ottla.broker.deferred import producer_of
 from ottla.broker.leader_hints import leader_addresses, leader_hint
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
@@ -36,8 +35,6 @@ API = ApiKey.PRODUCE
 ADVERTISED_FIRST = 0
 #: The position of the low attributes byte of a batch.
 ATTRIBUTES = 22
-#: The producer id, producer epoch and first sequence number of a batch, and their position.
-_PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 ABORTABLE_FROM, ADDS_FROM = 11, 12
 ALL = -1
 WRITE = need("produce", Operation.WRITE, ResourceType.TOPIC)
@@ -131,9 +128,13 @@ def _append(
         partition = node.leading(name, data.index)
         if verdicts and (rejection := verdicts.get((name, data.index))) is not None:
             raise rejection
+        if node.deferred:
+            node.deferred.check(topic, data, partition.log.producers, now=now)
         info = partition.append(data.records, now=now, all_in_sync=request.acks == ALL)
     except errors.KafkaError as error:
         node.metrics.produce_failed(error.name)
+        if error.retriable:
+            node.deferred.add(topic, data, now=now)
         return _failed(node, name, data.index, error)
     node.metrics.produced(name, len(data.records))
     message: Message = {
@@ -155,17 +156,12 @@ def _check(request: Struct, data: Struct) -> None:
         raise errors.InvalidRequiredAcks(f"acks must be 0, 1 or -1 (all), not {request.acks}.")
     if data.records is None:
         raise errors.InvalidRecord("The request contains no records for this partition.")
-    # Inlined instead of calling _is_transactional, because this runs for every batch.
+    # Inlined instead of calling producer_of, because this runs for every batch.
     is_batch = len(data.records) >= BATCH_OVERHEAD and data.records[MAGIC_AT] == MAGIC
     if is_batch and data.records[ATTRIBUTES] & TRANSACTIONAL and request.transactional_id is None:
         raise errors.TransactionalIdAuthorizationFailed(
             "A transactional batch needs a transactional id. Set transactional.id."
         )
-
-
-def _is_transactional(records: memoryview) -> bool:
-    is_batch = len(records) >= BATCH_OVERHEAD and records[MAGIC_AT] == MAGIC
-    return is_batch and bool(records[ATTRIBUTES] & TRANSACTIONAL)
 
 
 async def _transactional(node: Node, call: Call, request: Struct, pause: Millis) -> Message | None:
@@ -177,16 +173,17 @@ async def _transactional(node: Node, call: Call, request: Struct, pause: Millis)
 async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
     """Check the batches that start a transaction in their partition. For later ones the partition knows enough."""
     verdicts: dict[tuple[str, int], errors.KafkaError | None] = {}
-    producers: dict[Producer, dict[TopicPartition, Callable[[], None]]] = {}
+    producers: dict[Producer, set[TopicPartition]] = {}
     for topic, data in ((each, data) for each in request.topic_data for data in each.partition_data):
-        if data.records is None or not _is_transactional(data.records):
+        known = None if data.records is None else producer_of(data.records)
+        if known is None or not data.records[ATTRIBUTES] & TRANSACTIONAL:
             continue
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(data.records, _PRODUCER_AT)
+        producer_id, epoch, sequence = known
         place, log = _place(node, call, topic, data.index)
         if place is None or log is None:
             continue
         producer = Producer(request.transactional_id, producer_id, epoch)
-        wanted = producers.setdefault(producer, {})
+        wanted = producers.setdefault(producer, set())
         if log.producers.has_ongoing(producer_id, epoch):
             continue
         if call.api_version >= ADDS_FROM and sequence and producer_id not in log.producers.entries:
@@ -194,7 +191,7 @@ async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
                 f"The first batch of producer {producer_id} in {place} has sequence {sequence}, expected 0."
             )
         else:
-            wanted[place] = partial(log.producers.put_off, producer_id, epoch, sequence)
+            wanted.add(place)
     if len({producer.producer_id for producer in producers}) > 1:
         error = errors.InvalidProducerIdMapping(
             "The request contains batches of several producers. Send a request per producer."
@@ -207,14 +204,11 @@ async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
 
 
 async def _added(
-    node: Node, call: Call, request: Struct, producer: Producer, places: Mapping[TopicPartition, Callable[[], None]]
+    node: Node, call: Call, request: Struct, producer: Producer, places: set[TopicPartition]
 ) -> dict[tuple[str, int], errors.KafkaError | None]:
     adds = call.api_version >= ADDS_FROM
     _keep_records(request)
     found = await added_or_verified(node, producer, frozenset(places), adds=adds)
-    for place, error in found.items():
-        if error is not ADDED and error.retriable:
-            places[place]()
     return {(place.topic, place.partition): _error_for(error, call.api_version) for place, error in found.items()}
 
 
