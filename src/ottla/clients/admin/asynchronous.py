@@ -491,9 +491,11 @@ class AsyncAdmin:
             async with asyncio.timeout(timeout / 1000):
                 return await work
         except TimeoutError:
+            reason = self.cluster.trouble or (
+                "give it more time (timeout_ms, default.api.timeout.ms), or check the brokers"
+            )
             raise RequestTimedOut(
-                f"the call did not finish within {timeout / 1000:g} s, and may still be carried out: give it more time "
-                "(timeout_ms, default.api.timeout.ms), or check the brokers"
+                f"the call did not finish within {timeout / 1000:g} s, and may still be carried out: {reason}"
             ) from None
 
 
