@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from compat.waiting import until
 from ottla import Admin, Broker, Consumer, KafkaError, NewTopic, OttlaError, Producer, TopicPartition, errors
 from ottla.testing import ManualClock
 
-from .consumer_scenes import poll_until
+from .consumer_scenes import poll_until, sizes
 
 HOUR = 3_600_000
 
@@ -186,6 +187,47 @@ def test_brokers_start_from_a_snapshot(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(OttlaError, match="is not empty: give a new directory"):
         broker.snapshot(tmp_path / "kept")
     assert broker.topics["events"].values() == [b"1", b"2", b"3"], "it still runs"
+
+
+@pytest.mark.parametrize("instance_id", [None, "reader-1"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_has_no_members_in_a_broker_that_starts_from_a_snapshot(protocol: str, instance_id: str | None) -> None:
+    config: dict[str, Any] = {"group_id": "billing", "group_protocol": protocol, "auto_offset_reset": "earliest"}
+    static = {} if instance_id is None else {"group_instance_id": instance_id}
+    with Broker() as broker:
+        write(broker, "events", b"1", b"2")
+        with (
+            Consumer(bootstrap_servers=broker.bootstrap_servers, **config) as first,
+            Consumer(bootstrap_servers=broker.bootstrap_servers, **config, **static) as second,
+        ):
+            for consumer in (first, second):
+                consumer.subscribe(["events"])
+            poll_until([first], first.assignment, "the first has the partition")
+            poll_until([first, second], lambda: _is_shared(broker, first, second), "both have joined")
+            (reader,) = (each for each in (first, second) if each.assignment())
+            reader.commit({TopicPartition("events", 0): 1})
+            members = broker.groups["billing"].members
+            prepared = broker.snapshot()
+            assert broker.groups["billing"].members == members, "they go on"
+    with Broker(from_snapshot=prepared, clock="manual") as one:
+        group = one.groups["billing"]
+        assert (group.state, group.members, group.lag) == ("Empty", (), 1)
+        # No session ends by itself here: the member would wait forever for those before it.
+        with Consumer(bootstrap_servers=one.bootstrap_servers, **config, **static) as consumer:
+            consumer.subscribe(["events"])
+            values: list[bytes | None] = []
+            until(partial(_poll_into, consumer, values), "the next record")
+            assert values == [b"2"]
+
+
+def _is_shared(broker: Broker, *consumers: Consumer) -> bool:
+    group = broker.groups["billing"]
+    return (group.state, len(group.members), sizes(*consumers)) == ("Stable", 2, [0, 1])
+
+
+def _poll_into(consumer: Consumer, values: list[bytes | None]) -> bool:
+    values += [record.value for record in consumer.poll(0.1)]
+    return bool(values)
 
 
 def test_a_snapshot_that_is_none(tmp_path: Path) -> None:

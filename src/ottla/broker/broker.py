@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ottla.broker.faults import Faults
 from ottla.broker.secured import Secured
 from ottla.broker.server import BrokerServer
-from ottla.broker.snapshots import Snapshot
+from ottla.broker.snapshots import Snapshot, remove_members
 from ottla.broker.views import Groups, Topics
 from ottla.config import BrokerConfig
 from ottla.config.listeners import parse_address
@@ -30,6 +30,7 @@ from ottla.runtime.temporary import make_temporary, remove_with
 from ottla.security.acls import AclBinding
 
 if TYPE_CHECKING:
+    from ottla.broker.node import Node
     from ottla.console.server import ConsoleThread
     from ottla.registry_server.server import RegistryThread
 
@@ -216,8 +217,9 @@ class Broker:
     def snapshot(self, path: str | Path | None = None) -> Snapshot:
         """Copy all topics, records, groups and users, to start other brokers from: ``Broker(from_snapshot=...)``.
 
-        The broker is stopped for the copy and started again on the same port. With a path, the copy is a directory
-        that stays; otherwise it is deleted with the returned object.
+        The broker is stopped for the copy and started again on the same port, so faults end. The members of groups stay
+        in this broker; the others start without them. With a path, the copy is a directory that stays; otherwise it is
+        deleted with the returned object.
         """
         server = self._running()
         port, source = server.port, Path(server.config.data_dirs[0])
@@ -292,7 +294,10 @@ class Broker:
         if port is not None:
             config = replace(config, listeners=(config.listeners[0]._replace(port=port), *config.listeners[1:]))
         started: _Result = _Result()
-        self._thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
+        prepare = self._secured.prepare if self._snapshot is None or port is not None else self._prepare_restored
+        self._thread = threading.Thread(
+            target=self._run, args=(config, prepare, started), name="ottla-broker", daemon=True
+        )
         self._thread.start()
         error = started.wait()
         if error is not None:
@@ -328,12 +333,14 @@ class Broker:
         self._thread.join()
         self._thread = self._loop = self._server = None
 
-    def _run(self, config: BrokerConfig, started: _Result) -> None:
+    async def _prepare_restored(self, node: Node) -> None:
+        await remove_members(node)
+        await self._secured.prepare(node)
+
+    def _run(self, config: BrokerConfig, prepare: Callable[[Node], Awaitable[None]], started: _Result) -> None:
         loop = self._loop = new_event_loop()
         asyncio.set_event_loop(loop)
-        server = BrokerServer(
-            config, clock=self._clock, durable_metadata=self._temporary is None, prepare=self._secured.prepare
-        )
+        server = BrokerServer(config, clock=self._clock, durable_metadata=self._temporary is None, prepare=prepare)
         try:
             loop.run_until_complete(server.start())
         except BaseException as error:

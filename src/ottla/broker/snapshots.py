@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.messages import LeaveRequest, LeavingMember
 from ottla.errors import OttlaError
 from ottla.runtime.temporary import make_temporary, remove_with
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
 
 JOURNAL = "metadata.journal"
 #: Files that each broker makes for itself.
 _LEFT_OUT = (".lock",)
+#: Loading ends by itself. A start waits longer for it than for clients, which only have to ask again.
+_LOADING_SECONDS = 600.0
 
 
 class Snapshot:
@@ -60,6 +67,17 @@ class Snapshot:
         if any(directory.iterdir()):
             raise OttlaError(f"{directory} is not empty: a snapshot can only be restored to a new directory")
         _copy(self.path, directory)
+
+
+async def remove_members(node: Node) -> None:
+    """Let all members leave their groups: they are clients of another broker. Offsets stay."""
+    shards = node.groups.shards
+    await shards.settle(_LOADING_SECONDS)
+    for shard in [each for each in shards.here() if each.is_loaded]:
+        for group_id, group in list(shard.coordinator.groups.items()):
+            leaving = tuple(LeavingMember(each, reason="started from a snapshot") for each in group.member_ids)
+            if leaving:
+                await node.groups.run(group_id, Coordinator.leave, LeaveRequest(group_id, leaving))
 
 
 def _copy(source: Path, target: Path) -> None:
