@@ -49,6 +49,25 @@ def test_seconds_without_a_fraction_are_warned_of(bootstrap_servers: str, make_t
                 producer.send(topic, b"x", timestamp=timestamp).get(30)
 
 
+def test_a_column_of_seconds_is_warned_of_once(bootstrap_servers: str, make_topic: Any) -> None:
+    import pyarrow as pa
+
+    topic, now = make_topic(1), int(time.time())
+    table = pa.table({"value": ["a", "b"], "timestamp": [now, now]})
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        many = pa.RecordBatchReader.from_batches(table.schema, table.to_batches() * 3)
+        for data in (table, many, pa.table({"value": ["a", "b"], "timestamp": [0, now]})):
+            with pytest.warns(UserWarning, match="January 1970.*: multiply the column 'timestamp' by 1000") as warned:
+                producer.send_arrow(topic, data).result(30)
+            assert [each.filename for each in warned] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            in_time = pa.array([now], pa.timestamp("s"))
+            for times in ([now * 1000], [0], [None], pa.array([], pa.int64()), in_time):
+                values = ["x"] * len(times)
+                producer.send_arrow(topic, pa.table({"value": values, "timestamp": times})).result(30)
+
+
 def test_times_of_other_kinds(bootstrap_servers: str, make_topic: Any) -> None:
     key = TopicPartition(make_topic(1), 0)
     with Producer(bootstrap_servers=bootstrap_servers) as producer:

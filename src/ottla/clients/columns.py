@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.clients import habits
 from ottla.clients.blocking import IllegalUse
 from ottla.config.producer import ProducerConfig
 from ottla.consuming.buffer import Batches, RawFetch
@@ -154,6 +155,7 @@ class Outgoing:
         spread = list(available) or list(range(partitions))
         random.shuffle(spread)
         turn = shared_turn = 0
+        warned = False
         batches = batches_of(data)
         for group in [batches] if isinstance(batches, list) else ([batch] for batch in batches):
             plans: list[tuple[Writable, PartitionRows | None]] = []
@@ -163,6 +165,10 @@ class Outgoing:
                     shared = self._shared(topic, rows, partitions, spread, shared_turn)
                     shared_turn = shared_turn if shared is None else shared.turn
                     self._check_rows(rows, topic, now=now)
+                    if not warned and any(map(habits.is_in_seconds, rows.given_times)):
+                        warned = True
+                        # This generator runs in send_arrow, which the user's code has called.
+                        habits.warn_of_seconds("multiply the column 'timestamp' by 1000", stacklevel=4)
                     plans.append((rows, shared))
             for rows, shared in plans:
                 if shared is not None:

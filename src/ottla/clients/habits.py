@@ -7,9 +7,13 @@ Add a method to a table here. docs/migration.md has the complete tables.
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Mapping
 from inspect import getattr_static
 from typing import Self, TypeVar
+
+from ottla.types import Millis
 
 T = TypeVar("T")
 
@@ -63,6 +67,8 @@ ADMIN = {
 #: confluent-kafka's `subscribe` has a parameter for each method of our listener.
 ON_REBALANCE = {"on_assign": "assigned", "on_revoke": "revoked", "on_lost": "lost"}
 
+_TEN_YEARS = 3650 * 86_400.0
+
 
 class _Hint:
     """Takes the place of a method of another client: it does not exist, and the error says what to write."""
@@ -106,3 +112,17 @@ def refuse_callbacks(given: Mapping[str, object]) -> None:
                 f"with a method on_partitions_{method}(self, partitions)"
             )
         raise TypeError(f"subscribe has no parameter {name!r}, only topics, pattern and listener")
+
+
+def is_in_seconds(at: Millis) -> bool:
+    """Whether a timestamp is the time of about now in seconds: as milliseconds it is in January 1970."""
+    return abs(at - time.time()) < _TEN_YEARS
+
+
+def warn_of_seconds(advice: str, *, stacklevel: int) -> None:
+    """Warn of a timestamp in seconds. Nothing is refused, because January 1970 may be meant."""
+    warnings.warn(
+        f"a timestamp is in January 1970, because timestamps are in milliseconds: {advice}. Retention deletes old "
+        "records.",
+        stacklevel=stacklevel,
+    )

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.records.columns import BytesColumn, Columns, ColumnSource, HeadersColumn, NumbersColumn
+from ottla.types import Millis
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,6 +147,8 @@ class Writable(NamedTuple):
     key: BytesColumn | None
     value: BytesColumn | None
     headers: HeadersColumn | None
+    given_times: tuple[Millis, ...] = ()
+    """The first and the last time of a timestamp column of plain numbers, whose unit may be wrong."""
 
     def may_be_refused(self, max_size: int) -> bool:
         """Whether a row might be larger than `max_size` or have a header without a key, by a quick check."""
@@ -207,11 +210,11 @@ def writable(batch: pa.RecordBatch) -> Writable:
     if len(set(names)) < len(names):
         raise UnusableColumns(f"a column name occurs twice: {', '.join(names)}")
     key, value = (_bytes_of(pa, name, batch.column(name)) if name in names else None for name in ("key", "value"))
-    timestamp = _timestamps_of(pa, batch.column("timestamp")) if "timestamp" in names else None
+    timestamp, given_times = _timestamps_of(pa, batch.column("timestamp")) if "timestamp" in names else (None, ())
     headers = _headers_of(pa, batch.column("headers")) if "headers" in names else None
     partition = _partitions_of(pa, batch.column("partition")) if "partition" in names else None
     source = ColumnSource(batch.num_rows, key, value, timestamp, headers)
-    return Writable(source, partition, key is not None and key.nulls < key.rows, key, value, headers)
+    return Writable(source, partition, key is not None and key.nulls < key.rows, key, value, headers, given_times)
 
 
 def _longest(column: BytesColumn | HeadersColumn | None) -> int:
@@ -249,17 +252,21 @@ def _without_views(pa: Any, array: Any) -> Any:
     return array.cast(pa.large_binary()) if views else array
 
 
-def _timestamps_of(pa: Any, array: Any) -> NumbersColumn | None:
+def _timestamps_of(pa: Any, array: Any) -> tuple[NumbersColumn | None, tuple[Millis, ...]]:
+    """The column in milliseconds, and `Writable.given_times`."""
     if pa.types.is_null(array.type):
-        return None
-    if pa.types.is_timestamp(array.type):
+        return None, ()
+    has_unit = pa.types.is_timestamp(array.type)
+    if has_unit:
         array = _cast(pa, "timestamp", array, pa.timestamp("ms", array.type.tz))
     elif not pa.types.is_integer(array.type):
         raise UnusableColumns(f"column 'timestamp' has type {array.type}: give a timestamp, or milliseconds as int64")
     numbers = _cast(pa, "timestamp", array, pa.int64())
-    if (importlib.import_module("pyarrow.compute").min(numbers).as_py() or 0) < 0:
+    ends = importlib.import_module("pyarrow.compute").min_max(numbers)
+    times = tuple(at for end in ("min", "max") if (at := ends[end].as_py()) is not None)
+    if times and times[0] < 0:
         raise UnusableColumns("a timestamp is negative: timestamps are milliseconds since 1970")
-    return _numbers(numbers)
+    return _numbers(numbers), () if has_unit else times
 
 
 def _partitions_of(pa: Any, array: Any) -> NumbersColumn | None:

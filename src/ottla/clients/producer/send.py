@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType
 from typing import Any
 
-from ottla.clients import serializers
+from ottla.clients import habits, serializers
 from ottla.clients.columns import ColumnsFuture, Outgoing, wall_clock
 from ottla.clients.producer.appending import Owner
 from ottla.clients.producer.core import ProducerCore, call_safely
@@ -354,12 +353,8 @@ def _headers(given: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | Non
 
 def _timestamp(given: Millis) -> Millis:
     at = millis(given, "the timestamp")
-    if abs(at - time.time()) < 10 * _YEAR:
-        warnings.warn(
-            "a timestamp is in January 1970, because timestamps are in milliseconds: write int(time.time() * 1000) for "
-            "the present. Retention deletes old records.",
-            stacklevel=2,
-        )
+    if habits.is_in_seconds(at):
+        habits.warn_of_seconds("write int(time.time() * 1000) for the present", stacklevel=3)
     return at
 
 
