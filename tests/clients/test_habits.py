@@ -161,6 +161,41 @@ async def test_a_poll_of_milliseconds_in_asyncio(bootstrap_servers: str, make_to
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_the_advice_for_the_end_of_a_partition_finds_it(
+    bootstrap_servers: str, make_topic: Any, isolation: str
+) -> None:
+    """Also behind the marker of a transaction, in an empty partition, and before the group has assigned anything."""
+    topic = make_topic(2)
+    with pytest.raises(ConfigError, match="enable.partition.eof") as caught:
+        Consumer({"bootstrap.servers": bootstrap_servers, "enable.partition.eof": True})
+    advice = re.search(r"`(.*)`", str(caught.value))
+    assert advice is not None
+    with Producer(bootstrap_servers=bootstrap_servers, transactional_id=new_group()) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(topic, b"x", partition=0).get(30)
+    with Consumer(
+        bootstrap_servers=bootstrap_servers,
+        group_id=new_group(),
+        auto_offset_reset="earliest",
+        isolation_level=isolation,
+    ) as consumer:
+        consumer.subscribe([topic])
+        found: list[Any] = []
+        ended: set[TopicPartition] = set()
+        started = time.monotonic()
+        while len(ended) < 2:
+            assert time.monotonic() - started < 40
+            found += consumer.poll(0.2)
+            ended = {
+                partition
+                for partition in consumer.assignment()
+                if eval(advice[1], {"consumer": consumer, "partition": partition})
+            }
+        assert [record.value for record in found] == [b"x"]
+
+
 # ── arguments ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -325,7 +360,6 @@ def test_a_table_without_values_or_for_many_topics(bootstrap_servers: str, make_
 @pytest.mark.parametrize(
     ("client", "config", "message"),
     [
-        (Consumer, {"enable.partition.eof": True}, "Leave it out. .*end_offsets"),
         (Producer, {"default.topic.config": {}}, "give its entries like other configs"),
         (Producer, {"on_delivery": print}, r"Pass a callback\(metadata, error\) to each send"),
         (Consumer, {"auto.offset.reset": "smallest"}, r"write earliest, as in Kafka"),

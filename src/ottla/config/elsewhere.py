@@ -91,7 +91,8 @@ REASONS = {
     "dr.msg.cb": "Leave it out. Pass a callback(metadata, error) to each send.",
     "logger": "Leave it out. Configure the logger `ottla` of Python's logging.",
     "log.level": "Leave it out. Configure the logger `ottla` of Python's logging.",
-    "enable.partition.eof": "Leave it out. An empty poll, or `end_offsets`, tells that the end is reached.",
+    "enable.partition.eof": "Leave it out. An assigned partition is read to its end when `consumer.position(partition) "
+    ">= consumer.end_offsets([partition])[partition]`. An empty poll does not tell that.",
     "default.topic.config": "Leave it out, and give its entries like other configs.",
     "ssl.check.hostname": 'Leave it out. Instead of False, write ssl.endpoint.identification.algorithm="".',
     "queue.buffering.max.messages": "Leave it out. buffer.memory limits the bytes.",
