@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from compat.waiting import until
 from ottla import Admin, ConfigResource, Consumer, NewTopic, Producer, RebalanceListener, TopicPartition, aio, errors
 from ottla.clients import habits
 from ottla.consuming.values import ConsumerRecords
@@ -167,7 +168,7 @@ def test_the_advice_for_the_end_of_a_partition_finds_it(
 ) -> None:
     """Also behind the marker of a transaction, in an empty partition, and before the group has assigned anything."""
     topic = make_topic(2)
-    with pytest.raises(ConfigError, match="enable.partition.eof") as caught:
+    with pytest.raises(ConfigError, match=r"enable\.partition\.eof") as caught:
         Consumer({"bootstrap.servers": bootstrap_servers, "enable.partition.eof": True})
     advice = re.search(r"`(.*)`", str(caught.value))
     assert advice is not None
@@ -384,6 +385,33 @@ def test_a_topic_that_is_a_pattern(bootstrap_servers: str, name: str, pattern: s
         with pytest.raises(errors.InvalidTopicException, match=re.escape(f"write subscribe(pattern={pattern!r})")):
             consumer.subscribe([name])
         consumer.subscribe(pattern=pattern)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("prefix", ["^{}-", "^{}-|^nothing-"])
+def test_a_pattern_of_the_beginning_of_names_is_warned_of_once(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture, prefix: str, protocol: str
+) -> None:
+    stem = new_group()
+    topic, pattern = f"{stem}-eu", prefix.format(stem)
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        admin.create_topics(topic)
+    write(bootstrap_servers, topic, numbers(0, 1))
+    with Consumer(
+        bootstrap_servers=bootstrap_servers,
+        group_id=stem,
+        auto_offset_reset="earliest",
+        group_protocol=protocol,
+        metadata_max_age_ms=100,
+    ) as consumer:
+        consumer.subscribe(pattern=pattern)
+        until(lambda: not consumer.poll(0.2) and "the pattern matches no topic" in caplog.text, "it is warned of")
+        advice = re.search(r"subscribe\(pattern='(.*)'\)", caplog.text)
+        assert advice is not None
+        assert not consumer.poll(1)
+        consumer.subscribe(pattern=advice[1])
+        assert len(read(consumer, 1)) == 1
+    assert caplog.text.count("the pattern matches no topic") == 1
 
 
 @pytest.mark.skipif(os.environ.get("OTTLA_COMPAT_BROKER") == "kafka", reason="they have an effect there")

@@ -76,6 +76,16 @@ class Subscription:
         self.version += 1
         return True
 
+    def too_narrow(self, topics: Collection[str]) -> tuple[str, str] | None:
+        """For a pattern that matches no topic, but the beginning of one, as kafka-python's and aiokafka's patterns do:
+        the pattern to write, and that topic."""
+        text = self.server_pattern if self.pattern is None else self.pattern.pattern
+        pattern = _tried(text) if self.pattern is None else self.pattern
+        if text is None or pattern is None or any(map(pattern.fullmatch, topics)):
+            return None
+        begun = (topic for topic in topics if (found := pattern.match(topic)) is not None and found.end())
+        return next(((_continued(text), topic) for topic in begun), None)
+
     def assign(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Read these partitions, and return them as plain names and numbers."""
         wanted = [_partition(partition) for partition in partitions]
@@ -117,9 +127,22 @@ def _name(topic: object) -> str:
     return str.__str__(topic)
 
 
+def _continued(pattern: str) -> str:
+    """A pattern for all names that begin with a match of this one."""
+    return f"({pattern}).*" if "|" in pattern else f"{pattern}.*"
+
+
+def _tried(pattern: str | None) -> re.Pattern[str] | None:
+    """Compile a pattern for the broker, whose syntax differs in rare cases."""
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error:
+        return None
+
+
 def _pattern_hint(topic: str) -> str:
     """What to write for a name of librdkafka that starts with ^, and matches the beginning of topics."""
     if not topic.startswith("^") or len(topic) > LONGEST_SHOWN:
         return ""
-    whole_name = topic if topic.endswith(("$", ".*")) else f"({topic}).*" if "|" in topic else f"{topic}.*"
+    whole_name = topic if topic.endswith(("$", ".*")) else _continued(topic)
     return f". To read all topics that match, write subscribe(pattern={whole_name!r})"

@@ -53,6 +53,37 @@ def test_a_pattern_for_the_broker_is_left_to_it() -> None:
     assert not subscription.match(["abc"])
 
 
+@pytest.mark.parametrize("on_server", [False, True])
+@pytest.mark.parametrize(
+    ("pattern", "wider"),
+    [
+        ("^orders-", ("^orders-.*", "orders-eu")),
+        ("a|orders-", ("(a|orders-).*", "orders-eu")),
+        ("orders-.*", None),
+        ("orders", None),
+        ("orders$", None),
+        ("x*", None),
+        ("users", None),
+    ],
+)
+def test_a_pattern_that_matches_only_the_beginning_of_a_name(
+    pattern: str, wider: tuple[str, str] | None, on_server: bool
+) -> None:
+    topics = ["billing", "orders-eu", *(["orders"] if pattern == "orders" else [])]
+    subscription = Subscription()
+    assert subscription.too_narrow(topics) is None
+    subscription.subscribe_pattern(pattern, on_server=on_server)
+    assert subscription.too_narrow(topics) == wider
+    if wider is not None:
+        assert re.fullmatch(wider[0], wider[1])
+
+
+def test_a_pattern_that_only_the_broker_understands_is_not_judged() -> None:
+    subscription = Subscription()
+    subscription.subscribe_pattern(r"\pN+", on_server=True)
+    assert subscription.too_narrow(["7"]) is None
+
+
 @pytest.mark.parametrize("wrong", [[""], ["  "], [7], [b"t"]])
 def test_names_are_checked(wrong: list[str]) -> None:
     subscription = Subscription()

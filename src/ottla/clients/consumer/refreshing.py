@@ -38,6 +38,7 @@ class Refresher:
         self._busy = False
         self._again = False
         self._missing: set[str] = set()
+        self._warned_of: tuple[str, str] | None = None
 
     def _topics(self) -> frozenset[str] | None:
         """The topics whose metadata is needed; None for all, since a pattern may match any."""
@@ -90,7 +91,10 @@ class Refresher:
         self._find_missing(answer)
         internal = engine.config.exclude_internal_topics
         there = {name: topic for name, topic in answer.topics.items() if topic.error is None}
-        engine.subscription.match(name for name, topic in there.items() if not (internal and topic.internal))
+        visible = [name for name, topic in there.items() if not (internal and topic.internal)]
+        engine.subscription.match(visible)
+        if wanted is None:
+            self._warn_of_pattern(visible)
         self._find_recreated(there)
         for key in engine.positions.assigned:
             info = answer.partition(key)
@@ -101,6 +105,18 @@ class Refresher:
             counts = {name: len(topic.partitions) for name, topic in there.items()}
             ids = {name: topic.topic_id for name, topic in there.items() if topic.topic_id is not None}
             engine.group.member.learned(Topics(counts, ids, wanted))
+
+    def _warn_of_pattern(self, topics: list[str]) -> None:
+        """Warn once of a pattern that would match in a client where the beginning of a name is enough."""
+        found = self._engine.subscription.too_narrow(topics)
+        if found is not None and found != self._warned_of:
+            self._warned_of = found
+            log.warning(
+                "the pattern matches no topic: it has to match the whole name. To read %s and all others that begin "
+                "like it, append .*, as in subscribe(pattern=%r)",
+                found[1],
+                found[0],
+            )
 
     def _find_recreated(self, there: Mapping[str, TopicInfo]) -> None:
         engine = self._engine
