@@ -30,7 +30,8 @@ def http_target(address: str) -> Target:
             with opener.open(request, timeout=_SECONDS) as answer:
                 return json.load(answer)["result"]
         except HTTPError as error:
-            raise OttlaError(json.load(error)["error"]) from None
+            with error:
+                raise OttlaError(json.load(error)["error"]) from None
         except (URLError, OSError) as error:
             raise OttlaError(f"the broker does not take orders for faults at {address}: {error}") from None
 
