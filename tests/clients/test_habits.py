@@ -8,13 +8,26 @@ import re
 import time
 import warnings
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compat.waiting import until
-from ottla import Admin, ConfigResource, Consumer, NewTopic, Producer, RebalanceListener, TopicPartition, aio, errors
+from ottla import (
+    Admin,
+    Broker,
+    ConfigResource,
+    Consumer,
+    NewTopic,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+    aio,
+    errors,
+)
 from ottla.clients import habits
+from ottla.config.properties import parse_properties
 from ottla.consuming.values import ConsumerRecords
 from ottla.errors import ConfigError, OttlaError
 from ottla.net.client.connection import CannotConnect
@@ -424,7 +437,8 @@ def test_configs_of_kafka_without_an_effect_can_be_read_and_changed(bootstrap_se
         admin.alter_configs({broker: {"log.cleaner.threads": None}})
         assert admin.describe_configs(broker)[broker]["log.cleaner.threads"].value == "1"
         for name, message in (
-            ("sasl.kerberos.min.time.before.relogin", "is not supported. It requests Kerberos"),
+            ("sasl.kerberos.min.time.before.relogin", "has no effect on this broker"),
+            ("delegation.token.secret.key", "is not supported. It requests delegation tokens"),
             ("controller.quorum.voters", "has no effect on this broker"),
             ("queued.max.requests", "Cannot be changed while the broker runs"),
         ):
@@ -432,3 +446,14 @@ def test_configs_of_kafka_without_an_effect_can_be_read_and_changed(bootstrap_se
                 admin.alter_configs({broker: {name: "1"}})
         with pytest.raises(errors.InvalidConfig, match="a config of share groups, which this broker does not have"):
             admin.alter_configs({ConfigResource("group", "g"): {"share.session.timeout.ms": 45_000}})
+
+
+def test_a_broker_starts_with_kafkas_whole_default_configuration(tmp_path: Path) -> None:
+    file = Path(__file__).parents[1] / "unit" / "config" / "kafka_broker.properties"
+    defaults = parse_properties(file.read_text())
+    own = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dir": str(tmp_path)}
+    with (
+        Broker(config={**defaults, **own}) as broker,
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        assert producer.send("orders", b"x").get(30).offset == 0

@@ -388,10 +388,11 @@ class BrokerConfig(ReplicationConfig, ChannelConfig, SecurityConfig):
 
         Kafka's names without a meaning here go to `ignored`, so that the caller can warn about them.
         """
-        for name in values:
-            _refuse(name.replace("_", "."))
         left_out = controller_listeners(values)
-        ignored = tuple(name for name in values if _has_no_meaning(name, left_out))
+        ignored = tuple(name for name, value in values.items() if _has_no_meaning(name, value, left_out))
+        for name in values:
+            if name not in ignored:
+                _refuse(name.replace("_", "."))
         used = {name: value for name, value in values.items() if name not in ignored}
         overrides = {Override.of(name): value for name, value in used.items() if name.startswith(PREFIX)}
         known = named(cls, {name: value for name, value in used.items() if not name.startswith(PREFIX)})
@@ -483,11 +484,20 @@ def _refuse(name: str) -> None:
         raise ConfigError(f"{BrokerConfig.what} {name} is not supported. {reason}")
 
 
-def _has_no_meaning(name: str, controllers: frozenset[str]) -> bool:
+def _has_no_meaning(name: str, value: object, controllers: frozenset[str]) -> bool:
     """Whether a name of Kafka is for threads, quorums or controllers."""
+    return has_no_effect(name, value) or (name.startswith(PREFIX) and Override.of(name).listener in controllers)
+
+
+def has_no_effect(name: str, value: object) -> bool:
+    """Whether a name of Kafka has no effect here with this value, for all listeners or for one.
+
+    >>> has_no_effect("sasl.kerberos.service.name", "kafka"), has_no_effect("num.partitions", "1")
+    (True, False)
+    """
     if name.startswith(PREFIX):
-        return Override.of(name).listener in controllers
-    return is_ignored(name.replace("_", "."))
+        return is_ignored(name.removeprefix(PREFIX).partition(".")[2], value)
+    return is_ignored(name.replace("_", "."), value)
 
 
 def is_secret(name: str) -> bool:

@@ -1,8 +1,9 @@
 """Names of Kafka's broker configuration that this broker ignores or rejects.
 
-A ``server.properties`` for Kafka should also start this broker. Names that tune threads or quorums are
-ignored, with a warning. Names that request security which this broker does not have must not be ignored: the broker
-does not start. When a name gets a meaning, move it to the table.
+A ``server.properties`` for Kafka should also start this broker. Names that tune threads or quorums are ignored, with a
+warning. So are the details of what another name enables: that one is rejected, such as GSSAPI in
+sasl.enabled.mechanisms for Kerberos. Names that request security which this broker does not have must not be ignored:
+the broker does not start, unless their value is Kafka's default. When a name gets a meaning, move it to the table.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _IGNORED = (
     "controller.performance.",
     "controller.quorum.",
     "controller.socket.timeout.ms",
+    "delegation.token.expiry.",
+    "delegation.token.max.lifetime.ms",
     "delete.records.purgatory.",
     "early.start.listeners",
     "fetch.purgatory.",
@@ -46,13 +49,20 @@ _IGNORED = (
     "producer.purgatory.",
     "queued.max.request.bytes",
     "queued.max.requests",
+    "remote.",
     "replication.quota.",
     "request.timeout.ms",
+    "sasl.kerberos.",
     "sasl.login.connect.timeout.ms",
     "sasl.login.read.timeout.ms",
     "sasl.login.refresh.",
     "sasl.login.retry.",
     "sasl.mechanism.controller.protocol",
+    "sasl.oauthbearer.assertion.",
+    "sasl.oauthbearer.client.credentials.",
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url",
     "server.max.startup.time.ms",
     "share.",
     "socket.connection.setup.",
@@ -74,12 +84,8 @@ _IGNORED = (
     "zookeeper.sync.time.ms",
 )
 _SECURITY = {
-    "delegation.token.": "delegation tokens",
-    "sasl.kerberos.": "Kerberos",
-    "sasl.oauthbearer.assertion.": "an OAUTHBEARER login of the broker itself",
-    "sasl.oauthbearer.client.credentials.": "an OAUTHBEARER login of the broker itself",
-    "sasl.oauthbearer.scope": "an OAUTHBEARER login of the broker itself",
-    "sasl.oauthbearer.token.endpoint.url": "an OAUTHBEARER login of the broker itself",
+    "delegation.token.master.key": "delegation tokens",
+    "delegation.token.secret.key": "delegation tokens",
     "zookeeper.ssl.cipher.suites": "cipher suites for ZooKeeper",
     "zookeeper.ssl.crl.enable": "lists of revoked certificates",
     "zookeeper.ssl.ocsp.enable": "lists of revoked certificates",
@@ -92,14 +98,24 @@ _JAVA_CODE = (
     "sasl.client.callback.handler.class",
     "sasl.login.callback.handler.class",
     "sasl.login.class",
-    "sasl.oauthbearer.jwt.",
+    "sasl.oauthbearer.jwt.validator.class",
     "security.providers",
     "ssl.engine.factory.class",
 )
+# Kafka's defaults of names that are rejected otherwise: they request nothing.
+_DEFAULTS = {
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "remote.log.storage.system.enable": "false",
+    "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+    "zookeeper.ssl.crl.enable": "false",
+    "zookeeper.ssl.ocsp.enable": "false",
+}
 
 
-def is_ignored(name: str) -> bool:
-    """Return whether this is one of Kafka's names without an effect here."""
+def is_ignored(name: str, value: object = None) -> bool:
+    """Return whether this is one of Kafka's names without an effect here, at least with this value."""
+    if rejection_of(name) is not None:
+        return value is not None and str(value).strip().lower() in ("", _DEFAULTS.get(name, "").lower())
     return any(_matches(name, each) for each in _IGNORED)
 
 
@@ -108,12 +124,11 @@ def _matches(name: str, name_or_prefix: str) -> bool:
 
 
 def rejection_of(name: str) -> str | None:
-    """Return a sentence why one of Kafka's names is rejected. None for a name unknown to Kafka."""
-    for each, what in _SECURITY.items():
-        if _matches(name, each):
-            return f"It requests {what}, which this broker does not have. Remove it."
-    if name.startswith(_JAVA_CODE):
+    """Return a sentence why one of Kafka's names is rejected. None for a name that is ignored or unknown to Kafka."""
+    if name in _SECURITY:
+        return f"It requests {_SECURITY[name]}, which this broker does not have. Remove it."
+    if name in _JAVA_CODE:
         return "It is the name of a class for Kafka's Java broker, which cannot run here. Remove it."
-    if name.startswith("remote."):
-        return "It configures remote storage, which this broker does not have. Remove it."
+    if name == "remote.log.storage.system.enable":
+        return "It enables remote storage, which this broker does not have. Remove it."
     return None

@@ -15,8 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.config.broker import BrokerConfig, broker_key
-from ottla.config.foreign import is_ignored
+from ottla.config.broker import BrokerConfig, broker_key, has_no_effect
 from ottla.config.secrets import resolved, resolved_value
 from ottla.config.security import PREFIX
 from ottla.errors import ConfigError
@@ -79,7 +78,7 @@ def _checked(name: str, each: Property, source: str) -> object:
     """Return the value, with the contents of what it refers to."""
     try:
         value = resolved_value(name, each.value)
-        if not is_ignored(name):
+        if not has_no_effect(name, value):
             broker_key(name).parse(value)
         return value
     except ConfigError as error:

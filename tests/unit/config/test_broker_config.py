@@ -7,6 +7,7 @@ import pytest
 from ottla.config import BrokerConfig, Listener
 from ottla.config.broker import broker_key
 from ottla.config.foreign import is_ignored, rejection_of
+from ottla.config.properties import parse_broker_properties, parse_properties
 from ottla.config.table import rows
 from ottla.config.unused import UNUSED
 from ottla.errors import ConfigError
@@ -181,14 +182,14 @@ def test_a_name_of_topics_is_led_to_the_brokers() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("sasl.kerberos.service.name", "It requests Kerberos"),
         ("delegation.token.secret.key", "It requests delegation tokens"),
         ("zookeeper.ssl.crl.enable", "It requests lists of revoked certificates"),
         ("ssl.engine.factory.class", "Java"),
-        ("listener.name.plaintext.sasl.kerberos.service.name", "It requests Kerberos"),
         ("listener.name.plaintext.ssl.engine.factory.class", "Java"),
         ("listener.name.plaintext.ssl.keystore.locaton", "Did you mean ssl.keystore.location?"),
-        ("remote.log.storage.system.enable", "remote storage"),
+        ("remote.log.storage.system.enable", "It enables remote storage"),
+        ("principal.builder.class", "Java"),
+        ("sasl.oauthbearer.jwt.validator.class", "Java"),
         ("create.topic.policy.class.name", "Java"),
         ("num.partitons", "Did you mean num.partitions?"),
     ],
@@ -198,6 +199,52 @@ def test_names_that_cannot_be_left_aside_are_refused(name: str, says: str) -> No
         BrokerConfig.parse({name: "x"})
     assert name in str(caught.value)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "delegation.token.expiry.time.ms",
+        "delegation.token.max.lifetime.ms",
+        "listener.name.plaintext.sasl.kerberos.service.name",
+        "remote.log.manager.task.interval.ms",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.service.name",
+        "sasl.oauthbearer.client.credentials.client.secret",
+    ],
+)
+def test_the_details_of_what_is_not_enabled_have_no_effect(name: str) -> None:
+    assert BrokerConfig.parse({name: "x"}).ignored == (name,)
+    assert parse_broker_properties(f"{name}=x").ignored == (name,)
+
+
+def test_what_enables_kerberos_is_refused() -> None:
+    sasl = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.kerberos.service.name": "kafka"}
+    with pytest.raises(ConfigError, match=r"requires GSSAPI \(Kerberos\), which this broker does not have"):
+        BrokerConfig.parse(sasl)
+    with pytest.raises(ConfigError, match=r"requires GSSAPI \(Kerberos\), which this broker does not have"):
+        BrokerConfig.parse({**sasl, "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,GSSAPI"})
+    assert "GSSAPI" in BrokerConfig.parse({"sasl.enabled.mechanisms": "GSSAPI"}).sasl_enabled_mechanisms
+
+
+DEFAULTS = parse_properties((Path(__file__).parent / "kafka_broker.properties").read_text())
+
+
+def test_kafkas_whole_default_configuration_is_accepted() -> None:
+    assert len(DEFAULTS) > 250
+    assert BrokerConfig.parse(DEFAULTS).num_partitions == 1
+    for name in NAMES:
+        value = DEFAULTS.get(name, "")
+        if rejection_of(name) is not None:
+            assert BrokerConfig.parse({name: value}).ignored == (name,)
+
+
+def test_a_default_that_is_harmless_cannot_be_changed_to_what_is_not() -> None:
+    assert BrokerConfig.parse({"zookeeper.ssl.crl.enable": False}).ignored
+    with pytest.raises(ConfigError, match="It requests lists of revoked certificates"):
+        BrokerConfig.parse({"zookeeper.ssl.crl.enable": True})
+    with pytest.raises(ConfigError, match="It enables remote storage"):
+        broker_key("remote.log.storage.system.enable")
 
 
 NAMES = (Path(__file__).parent / "kafka_broker_names.txt").read_text().split()
