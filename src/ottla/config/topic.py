@@ -165,7 +165,9 @@ class TopicConfig:
     remote_storage_enable: bool = boolean(
         False, "Copy segments to remote storage. This broker has none and rejects true."
     )
-    retention_bytes: int = int64(-1, "Delete old segments while a partition is larger than this. -1 means no limit.")
+    retention_bytes: int = int64(
+        -1, "Delete the oldest segments of a partition while the others have at least this size. -1 means no limit."
+    )
     retention_ms: int = int64(
         604_800_000,
         "Delete segments whose newest record is older than this. -1 means no limit.",
@@ -184,8 +186,8 @@ class TopicConfig:
     )
     segment_ms: int = int64(
         604_800_000,
-        "Start a new segment after this time even if the current one is not full. Retention and compaction skip the "
-        "current segment.",
+        "Start a new segment after this time even if the current one is not full. Compaction skips the current "
+        "segment. Retention does not: it replaces one that is due by an empty one.",
         at_least(1),
     )
     unclean_leader_election_enable: bool = boolean(
