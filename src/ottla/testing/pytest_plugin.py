@@ -21,13 +21,15 @@
         assert run({"orders": [{"id": 1}]})["table"] == [{"id": 1}]
 
 Set broker configs with the marker ``@pytest.mark.ottla(num_partitions=3)``, and those of ``ottla.Cluster`` too:
-``@pytest.mark.ottla(brokers=5)``. If a test fails, its report shows what was in the topics and groups.
+``@pytest.mark.ottla(brokers=5)``. If a test, its setup or its teardown fails, the report shows what was in the topics
+and groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -38,23 +40,84 @@ if TYPE_CHECKING:
     from ottla.testing.pipelines.running import Bench
     from ottla.testing.shared import SharedBroker
 
+T = TypeVar("T")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ottla(**configs): configs for the fixtures ottla_broker and ottla_cluster")
 
 
+# ── reports ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_SET_UP = pytest.StashKey[dict[str, Any]]()
+"""The fixtures of ottla's types by name, at the item or the collector that they are set up for."""
+_HELD = pytest.StashKey[ExitStack]()
+"""Brokers that run until the teardown is over. It is in the session during a teardown."""
+_TOLD = pytest.StashKey[list[tuple[str, str]]]()
+"""What the report of a teardown that failed shows."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[None]:
+    value: Any = yield
+    # Fixtures of users too, but not the broker behind ottla_shared_broker: it has the topics of other tests.
+    if type(value).__module__.startswith("ottla.") and fixturedef.argname != "ottla_session_broker":
+        request.node.stash.setdefault(_SET_UP, {})[fixturedef.argname] = value
+    return value  # type: ignore[no-any-return]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    with ExitStack() as held:
+        item.session.stash[_HELD] = held
+        try:
+            return (yield)
+        except BaseException:  # Those of pytest.fail too.
+            item.stash[_TOLD] = _told(item, "teardown")
+            raise
+        finally:
+            del item.session.stash[_HELD]
+            item.stash.setdefault(_SET_UP, {}).clear()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report: pytest.TestReport = yield  # type: ignore[assignment]
-    if report.when == "call" and report.failed:
-        for name, used in getattr(item, "funcargs", {}).items():
-            # Fixtures of users too, but not the broker behind ottla_shared_broker: it has the topics of other tests.
-            if type(used).__module__.startswith("ottla.") and name != "ottla_session_broker":
-                from ottla.testing.report import can_tell, contents
-
-                if can_tell(used):
-                    report.sections.append((f"{name} at the end of the test", contents(used)))
+    if report.failed:
+        told = item.stash.setdefault(_TOLD, [])
+        report.sections += told or _told(item, report.when)
+        told.clear()
     return report  # type: ignore[return-value]
+
+
+def _told(item: pytest.Item, phase: str) -> list[tuple[str, str]]:
+    """Return a title and the topics and groups of each broker of a test that is running."""
+    names = getattr(item, "fixturenames", ())
+    used = {
+        name: value
+        for node in item.listchain()
+        for name, value in node.stash.get(_SET_UP, {}).items()
+        if node is item or name in names
+    }
+    if not used:
+        return []
+    from ottla.testing.report import can_tell, contents
+
+    end = "test" if phase == "call" else phase
+    return [(f"{name} at the end of the {end}", contents(value)) for name, value in used.items() if can_tell(value)]
+
+
+@contextmanager
+def _held(request: pytest.FixtureRequest, running: AbstractContextManager[T]) -> Iterator[T]:
+    """Stop a broker at the end of the whole teardown, whose report may have to show what is in it."""
+    with ExitStack() as stack:
+        yield stack.enter_context(running)
+        held = request.session.stash.get(_HELD, None)
+        if held is not None:
+            held.push(stack.pop_all())
+
+
+# ── fixtures ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -62,16 +125,16 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker for this test; connect to ``ottla_broker.bootstrap_servers``."""
     from ottla.broker.broker import Broker
 
-    with Broker(**_configs(request)) as broker:
+    with _held(request, Broker(**_configs(request))) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def ottla_session_broker() -> Iterator[Broker]:
+def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The broker behind ``ottla_shared_broker``; override it to configure it. With pytest-xdist each worker has one."""
     from ottla.broker.broker import Broker
 
-    with Broker() as broker:
+    with _held(request, Broker()) as broker:
         yield broker
 
 
@@ -94,7 +157,7 @@ def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of three brokers for this test, whose brokers can be killed, paused and cut off."""
     from ottla.cluster.cluster import Cluster
 
-    with Cluster(**_configs(request)) as cluster:
+    with _held(request, Cluster(**_configs(request))) as cluster:
         yield cluster
 
 

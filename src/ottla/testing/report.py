@@ -15,8 +15,13 @@ _LONGEST = 100
 
 
 def can_tell(value: object) -> bool:
-    """Whether `contents` can describe this value of a fixture."""
-    return isinstance(value, Broker | Cluster | SharedBroker)
+    """Whether `contents` can describe this value of a fixture now."""
+    if not isinstance(value, Broker | Cluster | SharedBroker):
+        return False
+    try:
+        return bool(value.bootstrap_servers)
+    except OttlaError:
+        return False  # It is stopped.
 
 
 def contents(broker: Any) -> str:

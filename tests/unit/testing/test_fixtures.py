@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,73 @@ def test_a_failed_test_shows_what_was_in_the_topics(tmp_path: Path) -> None:
     for fixture in ("ottla_broker", "shop"):
         assert f" {fixture} at the end of the test" in output
     assert output.count("topic orders: 1 record\n  0@0  alice: an order") == 2
+
+
+def test_a_setup_or_teardown_that_fails_shows_it_too(tmp_path: Path) -> None:
+    code, output = run(
+        """
+        import ottla
+        import pytest
+
+        def write(broker, topic):
+            with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+                producer.send(topic, b"1").get(30)
+
+        @pytest.fixture
+        def filled(ottla_broker):
+            write(ottla_broker, "filled")
+            assert False
+
+        @pytest.fixture(scope="module")
+        def shop():
+            with ottla.Broker() as broker:
+                yield broker
+
+        @pytest.fixture(scope="module")
+        def opened(shop):
+            write(shop, "opened")
+            assert False
+
+        @pytest.fixture
+        def emptied(ottla_broker):
+            yield
+            write(ottla_broker, "emptied")
+            pytest.fail("it is not empty")
+
+        @pytest.fixture
+        def shared(ottla_shared_broker):
+            yield
+            write(ottla_shared_broker, ottla_shared_broker.topic("shared"))
+            assert False
+
+        def test_filled(filled):
+            pass
+
+        def test_opened(opened):
+            pass
+
+        def test_emptied(emptied):
+            pass
+
+        def test_shared(shared):
+            pass
+
+        def test_that_passes(ottla_broker, shop):
+            write(ottla_broker, "kept")
+        """,
+        tmp_path,
+    )
+    assert code == 1
+    assert "3 passed, 4 errors" in output, output
+    for fixture, phase, topic in (
+        ("ottla_broker", "setup", "filled"),
+        ("shop", "setup", "opened"),
+        ("ottla_broker", "teardown", "emptied"),
+        ("ottla_shared_broker", "teardown", "shared"),
+    ):
+        told = rf"-+ {fixture} at the end of the {phase} -+\ntopic {topic}: 1 record\n  0@0  1\n"
+        assert len(re.findall(told, output)) == 1, told
+    assert output.count("at the end of the") == 4
 
 
 def test_a_marker_that_cannot_work_is_an_error(tmp_path: Path) -> None:
@@ -122,6 +190,50 @@ def test_unittest(tmp_path: Path) -> None:
                 def test_that_cannot_start(self):
                     pass
 
+            class Phases(BrokerTestCase):
+                def write(self, topic):
+                    with ottla.Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
+                        producer.send(topic, b"1").get(30)
+
+            class InSetUp(Phases):
+                def setUp(self):
+                    self.write("in-setup")
+                    self.fail()
+
+                def test_nothing(self):
+                    pass
+
+            class InSubtests(Phases):
+                def test_that_fails_in_parts(self):
+                    self.write("in-subtests")
+                    for number in range(3):
+                        with self.subTest(number=number):
+                            self.assertEqual(number, 1)
+
+            class InTearDown(Phases):
+                def tearDown(self):
+                    self.write("in-teardown")
+                    self.fail()
+
+                def test_nothing(self):
+                    pass
+
+            class InTheOtherOrder(unittest.IsolatedAsyncioTestCase, BrokerTestCase):
+                async def test_that_fails(self):
+                    async with aio.Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
+                        await producer.send_and_wait("in-order", b"1")
+                    self.fail()
+
+            class MistakenInTheOtherOrder(unittest.IsolatedAsyncioTestCase, BrokerTestCase):
+                broker_config = {"num_partitons": 3}
+
+                async def test_that_cannot_start(self):
+                    pass
+
+                @unittest.skip("not now")
+                async def test_that_is_skipped(self):
+                    pass
+
             class InAsyncio(BrokerTestCase, unittest.IsolatedAsyncioTestCase):
                 async def test_that_passes(self):
                     async with aio.Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
@@ -134,11 +246,15 @@ def test_unittest(tmp_path: Path) -> None:
         [sys.executable, "-m", "unittest", "test_of_a_user"],
         cwd=tmp_path, timeout=120, check=False, capture_output=True, text=True,
     )  # fmt: skip
-    assert "Ran 3 tests" in done.stderr, done.stderr
-    assert "FAILED (failures=1, errors=1)" in done.stderr
+    assert "Ran 9 tests" in done.stderr, done.stderr
+    assert "FAILED (failures=6, errors=2, skipped=1)" in done.stderr
     assert 'self.assertEqual(self.broker.topics["orders"].values(), [])' in done.stderr
     assert "num_partition. Did you mean num.partitions?" in done.stderr
+    assert "num_partitons. Did you mean num.partitions?" in done.stderr
     assert "The broker at the end of the test:\ntopic orders: 1 record\n  1@0  an order" in done.stderr
+    for topic, count in (("in-setup", 1), ("in-subtests", 2), ("in-teardown", 1), ("in-order", 1)):
+        text = f"The broker at the end of the test:\ntopic {topic}: 1 record\n  0@0  1"
+        assert done.stderr.count(text) == count, topic
 
 
 def test_the_report_shows_topics_although_groups_cannot_be_read(ottla_broker: Broker) -> None:
