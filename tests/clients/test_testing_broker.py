@@ -95,6 +95,30 @@ def test_time_stands_still_unless_it_is_moved(broker: Broker) -> None:
     assert broker.clock.now() == before
 
 
+@pytest.mark.parametrize("of_broker", [True, False], ids=["LogAppendTime", "explicit"])
+def test_records_that_are_written_after_a_move_are_as_young_as_the_broker_says(broker: Broker, of_broker: bool) -> None:
+    create(broker, "behind", retention_ms=HOUR)
+    create(broker, "events", retention_ms=HOUR, message_timestamp_type="LogAppendTime" if of_broker else "CreateTime")
+    broker.clock.advance(hours=25)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("behind", b"1").get(20)
+        producer.send("events", b"1", timestamp=None if of_broker else broker.clock.now()).get(20)
+    assert [record.timestamp for record in broker.topics["events"].records()] == [broker.clock.now()]
+    broker.clock.advance(minutes=30)
+    assert broker.topics["behind"].values() == [], "its client uses real time"
+    assert broker.topics["events"].values() == [b"1"]
+    broker.clock.advance(minutes=40)
+    assert broker.topics["events"].values() == []
+
+
+def test_time_is_moved_by_any_unit(broker: Broker) -> None:
+    before = broker.clock.now()
+    broker.clock.advance(milliseconds=5)
+    broker.clock.advance(7)
+    broker.clock.advance(days=1, hours=1, minutes=1, seconds=1.5, milliseconds=500)
+    assert broker.clock.now() - before == 5 + 7 + 25 * HOUR + 62_000
+
+
 def test_one_clock_for_several_brokers() -> None:
     clock = ManualClock(int(time.time() * 1000))
     config = {"log.initial.task.delay.ms": 0, "log.retention.ms": HOUR}
@@ -136,6 +160,7 @@ def test_committed_records_only(broker: Broker) -> None:
             producer.commit_transaction() if number else producer.abort_transaction()
     assert broker.topics["events"].values() == [b"0", b"1"]
     assert [record.value for record in broker.topics["events"].records(committed=True)] == [b"1"]
+    assert broker.topics["events"].values(committed=True) == broker.topics["events"].values(0, committed=True) == [b"1"]
 
 
 def test_a_broker_without_groups(broker: Broker) -> None:

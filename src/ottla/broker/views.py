@@ -56,9 +56,9 @@ class TopicView:
         """
         return self._read(self.name, partition, committed=committed)
 
-    def values(self) -> list[bytes | None]:
-        """The values of all records."""
-        return [record.value for record in self.records()]
+    def values(self, partition: int | None = None, *, committed: bool = False) -> list[bytes | None]:
+        """The values of all `records`, with the same arguments."""
+        return [record.value for record in self.records(partition, committed=committed)]
 
 
 class Topics(Mapping[str, TopicView]):

@@ -27,11 +27,12 @@ class ManualClock:
     """A clock that moves only on request.
 
     >>> clock = ManualClock(1_000)
-    >>> clock.advance(500); clock.advance(seconds=2); clock.now()
+    >>> clock.advance(milliseconds=500); clock.advance(seconds=2); clock.now()
     3500
 
     A broker with this clock (``Broker(clock="manual")``) does what is due before `advance` returns: it applies
-    retention, and ends sessions, transactions and offsets whose time is over.
+    retention, and ends sessions, transactions and offsets whose time is over. Clients use real time, and so do the
+    timestamps of their records: see docs/testing.md.
     """
 
     __slots__ = ("_elapsed", "_now", "listeners")
@@ -62,9 +63,16 @@ class ManualClock:
         self._elapsed += by
 
     def advance(
-        self, by: Millis = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
+        self,
+        by: Millis = 0,
+        *,
+        milliseconds: float = 0,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
     ) -> None:
-        """Let time pass: milliseconds, or other units. Returns when the brokers with this clock have noticed."""
-        self.move(by + round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000))
+        """Let time pass: ``by`` milliseconds, or other units. Returns when the brokers with this clock have noticed."""
+        self.move(by + round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000 + milliseconds))
         for listener in tuple(self.listeners):
             listener()
