@@ -36,6 +36,12 @@ class TopicPartition:
         return f"{self.topic}-{self.partition}"
 
 
+def shown(given: object) -> str:
+    """A wrong value in an error message, shortened."""
+    text = repr(given)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+
+
 def whole(given: object, what: str, *, least: int | None = None, bits: int = 64) -> int:
     """Check an int and return it. Other integer types such as numpy's are accepted; floats and bools are not.
 
@@ -48,14 +54,38 @@ def whole(given: object, what: str, *, least: int | None = None, bits: int = 64)
         number = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
         advice = f": write int({given!r})" if isinstance(given, float) else ""
-        shown = repr(given)
-        shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
-        raise TypeError(f"{what} must be an int, not {shown}{advice}") from None
+        raise TypeError(f"{what} must be an int, not {shown(given)}{advice}") from None
     if least is not None and number < least:
         raise ValueError(f"{what} must be at least {least}, not {number}")
     if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
         raise ValueError(f"{what} must fit into {bits} bits, but {number} does not")
     return number
+
+
+def topic_partition(given: object) -> TopicPartition:
+    """Check a partition and return it. That of another client, or a pair, is rejected, with what to write.
+
+    >>> topic_partition(TopicPartition("orders", 0))
+    TopicPartition(topic='orders', partition=0)
+    """
+    if isinstance(given, TopicPartition):
+        return given
+    alone = given[0] if isinstance(given, list | tuple) and len(given) == 1 else None
+    advice = f": write {alone!r}, without a list" if isinstance(alone, TopicPartition) else partition_advice(given)
+    raise TypeError(f"a partition must be an ottla.TopicPartition('topic', 0), not {shown(given)}{advice}")
+
+
+def partition_advice(given: object) -> str:
+    """What to write for a pair or the object of another client that means a partition; empty for anything else.
+
+    >>> partition_advice(("orders", 0))
+    ": write ottla.TopicPartition('orders', 0)"
+    """
+    pair = given if isinstance(given, tuple) else (getattr(given, "topic", None), getattr(given, "partition", None))
+    match pair:
+        case (str() as topic, int() as partition):
+            return f": write ottla.TopicPartition({topic!r}, {partition})"
+    return ""
 
 
 def millis(given: object, what: str) -> Millis:

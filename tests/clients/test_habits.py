@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
+import kafka
 import pytest
 
 from compat.waiting import until
@@ -165,6 +167,11 @@ def test_a_poll_of_milliseconds(bootstrap_servers: str, make_topic: Any) -> None
             consumer.poll(5, timeout_ms=50)
         with pytest.raises(TypeError, match="timeout_ms must be a number of milliseconds"):
             consumer.poll(timeout_ms="50")  # type: ignore[arg-type]
+        started = time.monotonic()
+        assert not consumer.poll_arrow(timeout_ms=50).num_rows
+        assert time.monotonic() - started < 5
+        with pytest.raises(TypeError, match=r"poll_arrow takes timeout .* or timeout_ms, not both"):
+            consumer.poll_arrow(5, timeout_ms=50)
 
 
 async def test_a_poll_of_milliseconds_in_asyncio(bootstrap_servers: str, make_topic: Any) -> None:
@@ -172,6 +179,7 @@ async def test_a_poll_of_milliseconds_in_asyncio(bootstrap_servers: str, make_to
         await consumer.assign([TopicPartition(make_topic(1), 0)])
         started = time.monotonic()
         assert not await consumer.poll(timeout_ms=50)
+        assert not (await consumer.poll_arrow(timeout_ms=50)).num_rows
         assert time.monotonic() - started < 5
 
 
@@ -229,11 +237,85 @@ def test_what_can_be_committed_and_asked(bootstrap_servers: str, make_topic: Any
         for method in (consumer.committed, consumer.beginning_offsets, consumer.end_offsets):
             with pytest.raises(TypeError, match=re.escape(f"write {method.__name__}([{key!r}])")):
                 method(key)  # type: ignore[arg-type]
-            with pytest.raises(TypeError, match="a list of TopicPartition objects"):
+            with pytest.raises(TypeError, match=r"a list of ottla\.TopicPartition objects"):
                 method([topic])  # type: ignore[list-item]
+            for wrong in ((topic, 0), [(topic, 0)]):
+                with pytest.raises(TypeError, match=rf"write ottla\.TopicPartition\('{topic}', 0\)"):
+                    method(wrong)  # type: ignore[arg-type]
         committed = consumer.committed([key])[key]
         assert committed is not None
         assert committed.offset == 1
+
+
+def test_partitions_of_other_clients(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic(1)
+    key = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group(), auto_offset_reset="earliest") as consumer:
+        consumer.assign([key])
+        methods: list[Any] = [
+            consumer.position,
+            consumer.pause,
+            consumer.current_lag,
+            lambda one: consumer.seek(one, 0),
+        ]
+        for method in methods:
+            for theirs in ((topic, 0), kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 0)):
+                with pytest.raises(TypeError, match=rf"write ottla\.TopicPartition\('{topic}', 0\)$"):
+                    method(theirs)
+            with pytest.raises(TypeError, match=r"must be an ottla\.TopicPartition\('topic', 0\), not 'orders'$"):
+                method("orders")
+        with pytest.raises(TypeError, match=re.escape(f"write {key!r}, without a list")):
+            consumer.position([key])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=rf"write ottla\.TopicPartition\('{topic}', 0\)$"):
+            consumer.assign([(topic, 0)])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=rf"write ottla\.TopicPartition\('{topic}', 0\)$"):
+            consumer.commit({(topic, 0): 1})  # type: ignore[dict-item]
+        consumer.pause((key,))
+        assert consumer.paused() == {key}
+
+
+def test_commits_as_with_confluent_kafka(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic(1)
+    write(bootstrap_servers, topic, numbers(0, 1))
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group(), auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        message = read(consumer, 1)[0]
+        with pytest.raises(TypeError, match=r"no asynchronous: commit\(\) waits .* commit_async\(\) does not wait"):
+            consumer.commit(asynchronous=False)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="no message: write commit") as caught:
+            consumer.commit(message=message)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="no parameter 'ofsets', only offsets and timeout"):
+            consumer.commit(ofsets={})  # type: ignore[arg-type]
+        advice = str(caught.value).partition(": write ")[2]
+        eval(f"consumer.{advice}", {"consumer": consumer, "message": message, "TopicPartition": TopicPartition})
+        committed = consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+        assert committed is not None
+        assert committed.offset == 1
+
+
+async def test_commits_as_with_confluent_kafka_in_asyncio(bootstrap_servers: str) -> None:
+    async with aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group()) as consumer:
+        with pytest.raises(TypeError, match="commit has no asynchronous"):
+            await consumer.commit(asynchronous=False)  # type: ignore[arg-type]
+
+
+def test_the_loops_of_other_clients(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic(1)
+    write(bootstrap_servers, topic, numbers(0, 1))
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        records: Any = consumer.poll(30)
+        for name in ("error", "value", "topic", "offset"):
+            with pytest.raises(AttributeError, match=rf"no method '{name}': .*list.* write `for record in records:`"):
+                getattr(records, name)()
+        for name in ("items", "values", "keys"):
+            with pytest.raises(AttributeError, match=re.escape(f"write by_partition().{name}()")):
+                getattr(records, name)()
+        assert [(key, len(found)) for key, found in records.by_partition().items()] == [(TopicPartition(topic, 0), 1)]
+        assert not hasattr(records, "items")
+        assert "items" not in dir(records)
+        assert "by_partition" in dir(records)
+        assert consumer.poll(timeout_ms=1) == []
 
 
 def test_errors_name_the_client_that_was_called(bootstrap_servers: str) -> None:

@@ -2,20 +2,17 @@
 
     producer.produce("orders", b"x")  # AttributeError: Producer has no method 'produce': write send(topic, value, …)
 
-Add a method to a table here. docs/migration.md has the complete tables.
+Add a method to a table here. `ottla.consuming.values` has the table of the result of a poll. docs/migration.md has the
+complete tables.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from inspect import getattr_static
-from typing import Self, TypeVar
+from collections.abc import Mapping
 
 from ottla.types import Millis
-
-T = TypeVar("T")
 
 _LISTING = "write list_topics() or describe_topics(names) of an Admin"
 
@@ -66,41 +63,13 @@ ADMIN = {
 
 #: confluent-kafka's `subscribe` has a parameter for each method of our listener.
 ON_REBALANCE = {"on_assign": "assigned", "on_revoke": "revoked", "on_lost": "lost"}
+#: Parameters of confluent-kafka's `commit`.
+COMMIT = {
+    "asynchronous": "commit() waits until it is done, and commit_async() does not wait",
+    "message": "write commit({TopicPartition(message.topic, message.partition): message.offset + 1})",
+}
 
 _TEN_YEARS = 3650 * 86_400.0
-
-
-class _Hint:
-    """Takes the place of a method of another client: it does not exist, and the error says what to write."""
-
-    def __init__(self, name: str, instead: str) -> None:
-        self._name = name
-        self._instead = instead
-
-    def __get__(self, instance: object, client: type) -> Self:
-        if instance is None:  # Tools that look at all attributes of a class must not fail.
-            return self
-        raise AttributeError(f"{client.__name__} has no method {self._name!r}: {self._instead}")
-
-
-def hints(instead: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """Decorate a client, so that a method of another client says what to write instead.
-
-    A decorator, so that type checkers still find unknown names. Not `__getattr__`, because a class with it loses 10 %
-    of its speed: Python then takes a slow way to every attribute.
-    """
-
-    def decorate(client: type[T]) -> type[T]:
-        def names(self: T) -> list[str]:
-            return [name for name in object.__dir__(self) if not isinstance(getattr_static(self, name, None), _Hint)]
-
-        for name, text in instead.items():
-            if not hasattr(client, name):
-                setattr(client, name, _Hint(name, text))
-        client.__dir__ = names  # type: ignore[assignment, method-assign]
-        return client
-
-    return decorate
 
 
 def refuse_callbacks(given: Mapping[str, object]) -> None:
@@ -112,6 +81,14 @@ def refuse_callbacks(given: Mapping[str, object]) -> None:
                 f"with a method on_partitions_{method}(self, partitions)"
             )
         raise TypeError(f"subscribe has no parameter {name!r}, only topics, pattern and listener")
+
+
+def refuse_of_commit(given: Mapping[str, object]) -> None:
+    """Refuse keywords of `commit` that it does not have."""
+    for name in given:
+        if instead := COMMIT.get(name):
+            raise TypeError(f"commit has no {name}: {instead}")
+        raise TypeError(f"commit has no parameter {name!r}, only offsets and timeout")
 
 
 def is_in_seconds(at: Millis) -> bool:

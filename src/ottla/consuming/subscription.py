@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 
 from ottla.errors import InvalidTopicException, OttlaError
-from ottla.types import LONGEST_SHOWN, TopicPartition, whole, wrong_with_topic_name
+from ottla.types import LONGEST_SHOWN, TopicPartition, topic_partition, whole, wrong_with_topic_name
 
 
 class Mode(Enum):
@@ -108,10 +108,9 @@ class Subscription:
 
 
 def _partition(given: object) -> TopicPartition:
-    if not isinstance(given, TopicPartition):
-        raise TypeError(f"assign takes TopicPartition objects, not {given!r}")
-    topic = _name(given.topic)
-    number = whole(given.partition, f"the partition of topic {topic}")
+    partition = topic_partition(given)
+    topic = _name(partition.topic)
+    number = whole(partition.partition, f"the partition of topic {topic}")
     if number < 0:
         raise ValueError(f"topic {topic} cannot have a partition {number}: partitions are numbered from 0")
     return TopicPartition(topic, number)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from ottla.records.consumed import ConsumerRecord
+from ottla.suggestions import missing_methods
 from ottla.types import Millis, TopicPartition, whole
 
 __all__ = [
@@ -53,6 +54,19 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None = None
 
 
+_EACH = "it is a list of records, which may be empty: write `for record in records:`"
+#: What other clients return from a poll has these: one message (confluent-kafka), or a dict (kafka-python, aiokafka).
+_ELSEWHERE = {
+    "error": f"{_EACH}. Errors are raised",
+    **{
+        name: f"{_EACH}, and then record.{name}, without parentheses"
+        for name in ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "leader_epoch")
+    },
+    **{name: f"write by_partition().{name}()" for name in ("items", "keys", "values")},
+}
+
+
+@missing_methods(_ELSEWHERE)
 class ConsumerRecords(list[ConsumerRecord]):
     """The records of one poll: a list of all of them, in order within each partition.
 

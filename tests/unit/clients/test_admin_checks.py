@@ -54,7 +54,7 @@ def outcome(call: Call) -> Exception:
         (lambda admin: admin.create_partitions({"t": NewPartitions(3, [1])}), "must be a list, not 1"),
         (lambda admin: admin.delete_records({P0: 1.0}), r"the offset of orders-0 must be an int, not 1\.0"),
         (lambda admin: admin.delete_records({P0: -2}), "at least -1, not -2"),
-        (lambda admin: admin.delete_records({("orders", 0): 1}), r"must be a TopicPartition\('topic', 0\)"),
+        (lambda admin: admin.delete_records({("orders", 0): 1}), r"write ottla.TopicPartition\('orders', 0\)"),
         (lambda admin: admin.describe_configs([5]), "a topic's name, or a ConfigResource"),
         (lambda admin: admin.describe_configs(ConfigResource("table", "t")), "one of topic, broker, .* not 'table'"),
         (lambda admin: admin.alter_configs({"t": {"a": [1, 2]}}), "config a of topic t .* with commas"),

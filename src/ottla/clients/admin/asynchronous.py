@@ -49,6 +49,7 @@ from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import KafkaError, RequestTimedOut
 from ottla.security.acls import AclBinding, AclFilter
 from ottla.security.scram import MIN_ITERATIONS
+from ottla.suggestions import missing_methods
 from ottla.types import BrokerId, Millis, TopicPartition, whole
 
 K = TypeVar("K")
@@ -56,7 +57,7 @@ T = TypeVar("T")
 REMOVED_BY_ADMIN = "removed by an admin client"
 
 
-@habits.hints(habits.ADMIN)
+@missing_methods(habits.ADMIN)
 class AsyncAdmin:
     """Administers a cluster. Nothing is sent before the first call; ``async with`` closes it.
 

@@ -16,6 +16,7 @@ from ottla.clients import habits
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.blocking import IllegalUse, LoopThread
 from ottla.config.admin import AdminConfig
+from ottla.suggestions import missing_methods
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +46,7 @@ def _about_admin(problem: str, options: Mapping[str, object]) -> str:
     return f"{problem}: write timeout_ms={seconds * 1000:g}, in milliseconds"
 
 
-@habits.hints(habits.ADMIN)
+@missing_methods(habits.ADMIN)
 class Admin:
     """Administers a cluster. Nothing is sent before the first call; ``with`` closes it."""
 

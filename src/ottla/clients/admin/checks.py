@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ottla.consuming.values import OffsetAndMetadata
-from ottla.types import LONGEST_SHOWN, TopicPartition, whole
+from ottla.types import TopicPartition, shown, topic_partition, whole
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -21,7 +21,7 @@ def name(given: object, what: str) -> str:
     """Check a text: ``name("orders", "the name of a topic")``."""
     if isinstance(given, str):
         return given
-    raise TypeError(f"{what} must be text, not {_shown(given)}")
+    raise TypeError(f"{what} must be text, not {shown(given)}")
 
 
 def several(given: object, one: Callable[[object], T], what: str, *alone: type) -> list[T]:
@@ -29,14 +29,14 @@ def several(given: object, one: Callable[[object], T], what: str, *alone: type) 
     if isinstance(given, alone):
         return [one(given)]
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        raise TypeError(f"{what} must be a list, not {_shown(given)}")
+        raise TypeError(f"{what} must be a list, not {shown(given)}")
     return [one(each) for each in given]
 
 
 def keyed(given: object, key: Callable[[object], K], value: Callable[[object, K], T], example: str) -> dict[K, T]:
     """Check a dict."""
     if not isinstance(given, Mapping):
-        raise TypeError(f"give a dict, such as {example}, not {_shown(given)}")
+        raise TypeError(f"give a dict, such as {example}, not {shown(given)}")
     found: dict[K, T] = {}
     for each, content in given.items():
         checked = key(each)
@@ -48,7 +48,7 @@ def chosen(given: object, choices: Mapping[str, T], what: str) -> T:
     """Return the choice of this name, in any case."""
     found = choices.get(name(given, what).lower())
     if found is None:
-        raise ValueError(f"{what} must be one of {', '.join(choices)}, not {_shown(given)}")
+        raise ValueError(f"{what} must be one of {', '.join(choices)}, not {shown(given)}")
     return found
 
 
@@ -67,11 +67,10 @@ def group(given: object) -> str:
 
 
 def partition(given: object) -> TopicPartition:
-    if not isinstance(given, TopicPartition):
-        raise TypeError(f"a partition must be a TopicPartition('topic', 0), not {_shown(given)}")
-    name(given.topic, "the topic of a TopicPartition")
-    whole(given.partition, f"the partition of a TopicPartition of topic {given.topic}", bits=32)
-    return given
+    key = topic_partition(given)
+    name(key.topic, "the topic of a TopicPartition")
+    whole(key.partition, f"the partition of a TopicPartition of topic {key.topic}", bits=32)
+    return key
 
 
 def partitions(given: object) -> list[TopicPartition]:
@@ -99,7 +98,7 @@ def offset(given: object, key: TopicPartition) -> OffsetAndMetadata:
 def timeout(given: object) -> float:
     """Check a number of milliseconds, which may have a fraction."""
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise TypeError(f"timeout_ms must be a number of milliseconds, not {_shown(given)}")
+        raise TypeError(f"timeout_ms must be a number of milliseconds, not {shown(given)}")
     if not 0 <= given < math.inf:
         raise ValueError(f"timeout_ms must be a number of milliseconds of at least 0, not {given}")
     return given
@@ -110,7 +109,7 @@ def config_value(given: object, what: str) -> str | int | float:
     if isinstance(given, str | int | float):
         return given
     advice = ": give a list as text, with commas" if isinstance(given, list | tuple | set | frozenset) else ""
-    raise TypeError(f"{what} must be text, a number or a bool, not {_shown(given)}{advice}")
+    raise TypeError(f"{what} must be text, a number or a bool, not {shown(given)}{advice}")
 
 
 def configs(given: object, what: str, value: Callable[[object, str], T]) -> dict[str, T]:
@@ -121,8 +120,3 @@ def configs(given: object, what: str, value: Callable[[object, str], T]) -> dict
         lambda content, config: value(content, f"config {config} of {what}"),
         '{"retention.ms": 60000}',
     )
-
-
-def _shown(given: object) -> str:
-    text = repr(given)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

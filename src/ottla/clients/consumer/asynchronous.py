@@ -42,6 +42,7 @@ from ottla.consuming.values import (
     OffsetAndTimestamp,
     RebalanceListener,
 )
+from ottla.suggestions import missing_methods
 from ottla.types import Millis, TopicPartition
 
 if TYPE_CHECKING:
@@ -69,16 +70,16 @@ def deadline_after(seconds: Any) -> float:
     return time.monotonic() + float(seconds)
 
 
-def poll_seconds(timeout: Any, timeout_ms: Any) -> Any:
+def poll_seconds(timeout: Any, timeout_ms: Any, method: str = "poll") -> Any:
     """The timeout of a poll in seconds. It is checked later; here are the habits from clients with milliseconds."""
     if timeout_ms is not None:
         if timeout != DEFAULT_POLL_SECONDS:
-            raise TypeError("poll takes timeout (in seconds) or timeout_ms, not both")
+            raise TypeError(f"{method} takes timeout (in seconds) or timeout_ms, not both")
         return millis_to_seconds(timeout_ms)
     if isinstance(timeout, Real) and LONG_POLL_SECONDS < float(timeout) < math.inf:
         warnings.warn(
-            f"poll({timeout!r}) waits up to {timeout!r} seconds: write poll({float(timeout) / 1000:g}) or "
-            f"poll(timeout_ms={timeout!r}) if you mean milliseconds",
+            f"{method}({timeout!r}) waits up to {timeout!r} seconds: write {method}({float(timeout) / 1000:g}) or "
+            f"{method}(timeout_ms={timeout!r}) if you mean milliseconds",
             stacklevel=3,
         )
     return timeout
@@ -123,7 +124,7 @@ class _OneTask:
         self._depth -= 1
 
 
-@habits.hints(habits.CONSUMER)
+@missing_methods(habits.CONSUMER)
 class AsyncConsumer:
     """Reads topics, alone or as a member of a group. For one task at a time.
 
@@ -279,17 +280,20 @@ class AsyncConsumer:
                 iterator = self._handout.iterate(records)
                 return next(iterator)  # type: ignore[no-any-return]
 
-    async def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+    async def poll_arrow(
+        self, timeout: float = DEFAULT_POLL_SECONDS, *, max_records: int | None = None, timeout_ms: Millis | None = None
+    ) -> pa.Table:
         """Return the next records as a pyarrow table; it has no rows if none came in `timeout` seconds.
 
         The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType
         and headers. Without `max_records`, everything buffered is returned; each chunk of the table has records of one
         partition, in order. Deserializers and interceptors are not called. Needs ``ottla[arrow]``.
         """
+        seconds = poll_seconds(timeout, timeout_ms, "poll_arrow")
         if self._incoming is None:
             self._incoming = Incoming()
         with self._use:
-            fetched = await self._take_raw(timeout, self._incoming.limit(max_records))
+            fetched = await self._take_raw(seconds, self._incoming.limit(max_records))
             table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
             self._handout.total += table.num_rows
             return table
@@ -308,11 +312,14 @@ class AsyncConsumer:
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def commit(self, offsets: Committable | None = None, *, timeout: float | None = None) -> None:
+    async def commit(
+        self, offsets: Committable | None = None, *, timeout: float | None = None, **others: Never
+    ) -> None:
         """Commit what was polled, or these offsets (of the next record to read), and wait until it is done.
 
         Retriable errors are retried. `CommitFailed` means that the partitions belong to other members now.
         """
+        habits.refuse_of_commit(others)
         with self._use:
             for chore in await self._calls.committer.commit(offsets, timeout):
                 await self._run(chore)

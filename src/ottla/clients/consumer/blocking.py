@@ -47,6 +47,7 @@ from ottla.consuming.values import (
     OffsetAndMetadata,
     RebalanceListener,
 )
+from ottla.suggestions import missing_methods
 from ottla.types import Millis, TopicPartition
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _on_loop(method: Callable[Concatenate[AsyncConsumer, P], T]) -> Callable[Con
     return cast("Callable[Concatenate[Consumer, P], T]", call)
 
 
-@habits.hints(habits.CONSUMER)
+@missing_methods(habits.CONSUMER)
 class Consumer:
     """Reads topics, alone or as a member of a group. For one thread at a time."""
 
@@ -239,11 +240,14 @@ class Consumer:
         """Wait for the next record; ``for record in consumer`` is faster."""
         return next(iter(self))
 
-    def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+    def poll_arrow(
+        self, timeout: float = DEFAULT_POLL_SECONDS, *, max_records: int | None = None, timeout_ms: Millis | None = None
+    ) -> pa.Table:
+        seconds = poll_seconds(timeout, timeout_ms, "poll_arrow")
         if self._incoming is None:
             self._incoming = Incoming()
         with self._use:
-            fetched = self._take_raw(timeout, self._incoming.limit(max_records))
+            fetched = self._take_raw(seconds, self._incoming.limit(max_records))
             table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
             self._handout.total += table.num_rows
             return table
@@ -258,7 +262,8 @@ class Consumer:
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, offsets: Committable | None = None, *, timeout: float | None = None) -> None:
+    def commit(self, offsets: Committable | None = None, *, timeout: float | None = None, **others: Never) -> None:
+        habits.refuse_of_commit(others)
         with self._use:
             for chore in self._wait(self._calls.committer.commit(offsets, timeout)):
                 self._run(chore)

@@ -29,7 +29,7 @@ from ottla.consuming.values import (
     OffsetAndTimestamp,
 )
 from ottla.errors import KafkaError, UnknownTopicOrPartition
-from ottla.types import Millis, TopicPartition, millis, whole
+from ottla.types import Millis, TopicPartition, millis, partition_advice, topic_partition, whole
 
 T = TypeVar("T")
 Partitions = Iterable[TopicPartition | Iterable[TopicPartition]]
@@ -210,14 +210,16 @@ class Calls:
     def _all_assigned(self, partitions: Partitions) -> list[TopicPartition]:
         """Return partitions that were given one by one, or as a list, as with Java and librdkafka."""
         wanted: list[TopicPartition] = []
+        one: Any
         for one in partitions:
-            wanted += [one] if isinstance(one, TopicPartition) else one
+            alone = not isinstance(one, Iterable) or isinstance(one, str) or partition_advice(one)
+            wanted += [one] if alone else one
         for partition in wanted:
             self._assigned(partition)
         return wanted
 
     def _assigned(self, partition: TopicPartition) -> None:
-        if partition not in self.engine.positions:
+        if topic_partition(partition) not in self.engine.positions:
             raise self._not_assigned(partition)
 
     @staticmethod

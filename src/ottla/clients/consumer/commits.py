@@ -17,7 +17,7 @@ from ottla.clients.consumer.handout import HandOut
 from ottla.clients.consumer.waiting import Waiting, last_error
 from ottla.consuming.values import ConsumerRecord, OffsetAndMetadata
 from ottla.errors import KafkaError
-from ottla.types import TopicPartition
+from ottla.types import TopicPartition, partition_advice
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
 Committable = Mapping[TopicPartition, OffsetAndMetadata | int]
@@ -45,7 +45,8 @@ class Committer:
         key: Any
         for key, value in offsets.items():
             if not isinstance(key, TopicPartition):
-                raise TypeError(f"offsets map TopicPartition to OffsetAndMetadata or int, not {key!r} to {value!r}")
+                wrong = f"offsets map ottla.TopicPartition to OffsetAndMetadata or int, not {key!r} to {value!r}"
+                raise TypeError(f"{wrong}{partition_advice(key)}")
             checked[key] = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
         return checked
 
@@ -148,11 +149,14 @@ def several(given: Any, method: str) -> list[TopicPartition]:
     """Check an argument that must be a list of partitions."""
     if isinstance(given, TopicPartition):
         raise TypeError(f"{method} takes a list of partitions: write {method}([{given!r}])")
-    if not isinstance(given, Iterable) or isinstance(given, str):
-        raise TypeError(f"{method} takes a list of TopicPartition objects, not {given!r}")
+    advice = partition_advice(given)
+    if not isinstance(given, Iterable) or isinstance(given, str) or advice:
+        wrong = f"{method} takes a list of ottla.TopicPartition objects, not {given!r}"
+        raise TypeError(f"{wrong}{advice} in a list" if advice else wrong)
     for one in (found := list(given)):
         if not isinstance(one, TopicPartition):
-            raise TypeError(f"{method} takes a list of TopicPartition objects, but {one!r} is in it")
+            advice = partition_advice(one)
+            raise TypeError(f"{method} takes a list of ottla.TopicPartition objects, but {one!r} is in it{advice}")
     return found
 
 

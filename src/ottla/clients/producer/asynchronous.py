@@ -34,6 +34,7 @@ from ottla.producing.batch import Batch
 from ottla.producing.values import EncodedBatch, RecordMetadata
 from ottla.records._problems import habit_refusal
 from ottla.records.builder import FastSend, RecordFuture
+from ottla.suggestions import missing_methods
 from ottla.types import Millis
 
 #: How much is filled before the loop gets a turn: several batches in one turn cost little more than one.
@@ -52,7 +53,7 @@ class ProducerClosed(KafkaError):
     )
 
 
-@habits.hints(habits.PRODUCER)
+@missing_methods(habits.PRODUCER)
 class AsyncProducer:
     """Writes records to a Kafka cluster. Belongs to the event loop of its first call."""
 

@@ -32,13 +32,14 @@ from ottla.config.producer import ProducerConfig
 from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.producing.values import EncodedBatch
 from ottla.records.builder import FastSend, RecordFuture
+from ottla.suggestions import missing_methods
 from ottla.types import Millis
 
 #: How long closing the connections may take.
 _END_SECONDS = 5.0
 
 
-@habits.hints(habits.PRODUCER)
+@missing_methods(habits.PRODUCER)
 class Producer(FastSend):
     """Writes records to a Kafka cluster.
 
