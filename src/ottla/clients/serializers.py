@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -153,7 +154,35 @@ _DESERIALIZERS: dict[str, type] = {
 }
 
 
-_EXAMPLES = {"serialize": "lambda value: yaml.safe_dump(value).encode()", "deserialize": "yaml.safe_load"}
+_EXAMPLES = {
+    "yaml": {"serialize": "lambda value: yaml.safe_dump(value).encode()", "deserialize": "yaml.safe_load"},
+    "": {"serialize": "lambda value: str(value).encode()", "deserialize": "lambda data: int(data)"},
+}
+_ELSEWHERE = {
+    **dict.fromkeys(("str", "text", "unicode", "utf-8", "utf8", "utf_8"), "string"),
+    **dict.fromkeys(("bytearray", "raw"), "bytes"),
+    "kafkaavro": "avro",
+    **dict.fromkeys(("json-schema", "json_schema", "kafkajsonschema"), "jsonschema"),
+    **dict.fromkeys(("proto", "kafkaprotobuf"), "protobuf"),
+}
+"""Our names for other names, and for Java classes without Serializer or Deserializer at the end."""
+_CLASSES = {
+    "avro": {
+        "serialize": "AvroSerializer(schema), or RegistryAvroSerializer(url, schema) with a schema registry",
+        "deserialize": "AvroDeserializer(schema), or RegistryAvroDeserializer(url) with a schema registry",
+    },
+    "jsonschema": {
+        "serialize": "RegistryJsonSerializer(url, schema) with a schema registry",
+        "deserialize": "RegistryJsonDeserializer(url) with a schema registry",
+    },
+    "protobuf": {
+        "serialize": "RegistryProtobufSerializer(url, message_type) with a schema registry",
+        "deserialize": "RegistryProtobufDeserializer(url, message_type) with a schema registry",
+    },
+}
+"""What exists for formats that need more than a name."""
+_JAVA = ("org.apache.kafka.", "io.confluent.")
+_END = re.compile("(de)?serializer$")
 
 
 def serializer(value: Any, name: str) -> Serialize | None:
@@ -166,14 +195,23 @@ def deserializer(value: Any, name: str) -> Deserialize | None:
     return _function(value, name, _DESERIALIZERS, "deserialize")
 
 
+def _instead(value: str, known: Mapping[str, type], method: str) -> str:
+    """What to write instead of a name that does not exist."""
+    short = _END.sub("", value.rpartition(".")[2].lower())
+    here = _ELSEWHERE.get(short, short)
+    if here in known:
+        return f'Write "{here}".'
+    if here in _CLASSES:
+        return f"From ottla.serializers, use {_CLASSES[here][method]}."
+    example = _EXAMPLES.get(here, _EXAMPLES[""])[method]
+    return f"Use {', '.join(known)}, a function such as {example}, or the import path of one (package.module.function)."
+
+
 def _function(value: Any, name: str, known: Mapping[str, type], method: str) -> Callable[[str, Any], Any] | None:
     if isinstance(value, str) and value.lower() in known:
         found = known[value.lower()]()
-    elif isinstance(value, str) and value.isidentifier():
-        raise ConfigError(
-            f"{name}: there is no {method}r named {value!r}. Use {', '.join(known)}, a function such as "
-            f"{_EXAMPLES[method]}, or the import path of one (package.module.function)."
-        )
+    elif isinstance(value, str) and (not {".", ":"} & set(value) or value.startswith(_JAVA)):
+        raise ConfigError(f"{name}: there is no {method}r named {value!r}. {_instead(value, known, method)}")
     elif isinstance(value, type) and not hasattr(value, "serialize") and not hasattr(value, "deserialize"):
         found = value  # a class that converts its argument, such as str or a dataclass
     else:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from typing import Any
 
 import pytest
 
+import ottla.serializers
 from ottla.clients import serializers
 from ottla.clients.serializers import (
     JsonDeserializer,
@@ -75,6 +78,31 @@ def test_invalid_serializers_are_rejected() -> None:
         serializers.deserializer(5, "value.deserializer")
     with pytest.raises(ConfigError, match="no serializer named 'text'"):
         serializers.serializer("text", "value.serializer")
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("str", 'Write "string".'),
+        ("utf-8", 'Write "string".'),
+        ("org.apache.kafka.common.serialization.StringSerializer", 'Write "string".'),
+        ("org.apache.kafka.common.serialization.ByteArrayDeserializer", 'Write "bytes".'),
+        ("avro", "AvroX(schema), or RegistryAvroX("),
+        ("io.confluent.kafka.serializers.KafkaAvroSerializer", "RegistryAvroX("),
+        ("json-schema", "RegistryJsonX("),
+        ("protobuf", "RegistryProtobufX("),
+        ("yaml", "yaml.safe_"),
+        ("pickle", "Use bytes, string, json, a function such as lambda"),
+    ],
+)
+def test_names_of_others_say_what_exists(given: str, instead: str) -> None:
+    for end, method in (("Serializer", serializers.serializer), ("Deserializer", serializers.deserializer)):
+        with pytest.raises(ConfigError, match=re.escape(instead.replace("X", end))) as caught:
+            method(given, "value.serializer")
+        for name, arguments in re.findall(r"(\w+Serializer|\w+Deserializer)\((.*?)\)", str(caught.value)):
+            needed = inspect.signature(getattr(ottla.serializers, name)).bind(*arguments.split(", "))
+            assert needed.args, "the class takes these arguments"
+        assert "module.utf" not in str(caught.value)
 
 
 def test_wrong_types_say_what_to_do() -> None:
