@@ -81,6 +81,12 @@ def test_topics_are_created_as_asked_and_by_plain_names(admin: Admin) -> None:
     until(lambda: not {plain, asked} & admin.list_topics().keys(), "the topics are gone")
 
 
+def test_topics_are_created_from_a_dict_of_partitions(admin: Admin) -> None:
+    first, second = fresh(), fresh()
+    created = admin.create_topics({first: 3, second: 2})
+    assert [(one.name, one.num_partitions) for one in created.values()] == [(first, 3), (second, 2)]
+
+
 def test_one_failure_is_raised_and_all_of_them_can_be_asked_for(admin: Admin, make_topic: MakeTopic) -> None:
     existing, new = make_topic(), fresh()
     with pytest.raises(TopicAlreadyExists, match=existing):

@@ -85,13 +85,15 @@ class AsyncAdmin:
 
     async def create_topics(
         self,
-        new_topics: Iterable[NewTopic | str] | NewTopic | str,
+        new_topics: Iterable[NewTopic | str] | Mapping[str, int] | NewTopic | str,
         *,
         validate_only: bool = False,
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[str, CreatedTopic]:
-        """Create topics; a name alone means the broker's defaults."""
+        """Create topics; a name alone means the broker's defaults, and a dict has their numbers of partitions."""
+        if isinstance(new_topics, Mapping):
+            new_topics = [NewTopic(name, count) for name, count in new_topics.items()]
         wanted = checks.several(new_topics, NewTopic.given, "topics to create", NewTopic, str)
         work = topics.create_topics(self.cluster, wanted, validate_only=validate_only)
         return _settled(await self._within(timeout_ms, work), raise_errors)
