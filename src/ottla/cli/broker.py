@@ -100,7 +100,9 @@ def run(args: Namespace) -> int:
 
 def read_config(args: Namespace) -> BrokerConfig:
     """Merge the options and the config file."""
-    overrides = broker_settings(args.override) | _named_options(args)
+    overrides = broker_settings(args.override)
+    _check_directory(args.data_dir, overrides)
+    overrides |= _named_options(args)
     text = _read(args.config) if args.config is not None else ""
     config = parse_broker_properties(text, source=str(args.config), overrides=overrides)
     if args.config is None and not config.is_clustered:
@@ -114,6 +116,13 @@ def read_config(args: Namespace) -> BrokerConfig:
     return parse_broker_properties(
         text, source=str(args.config), overrides={**overrides, "listeners": f"PLAINTEXT://{DEFAULT_LISTEN}"}
     )
+
+
+def _check_directory(given: Path | None, overrides: dict[str, str]) -> None:
+    """Refuse two data directories, because the logs would silently be in the one of --data-dir."""
+    for name, value in overrides.items():
+        if given is not None and name.replace("_", ".") in ("log.dir", "log.dirs") and Path(value) != given:
+            raise UsageError(f"the data directory is set twice: --data-dir {given} and --override {name}={value}")
 
 
 def _named_options(args: Namespace) -> dict[str, str]:

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.cli.broker import read_config
 from ottla.cli.main import build_parser
+from ottla.cli.options import UsageError
 from ottla.config import BrokerConfig
 from ottla.errors import ConfigError
 
@@ -34,6 +35,14 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
     file.write_text("zookeeper.connect=old:2181\nbroker.rack=a\nlog.dirs=/tmp/data\nnode.id=7\n")
     config = parsed("--config", str(file), "--zookeeper", "new:2181", "--id", "0")
     assert (config.id, config.zookeeper_connect, config.broker_rack) == (0, "new:2181", "a")
+
+
+@pytest.mark.parametrize("name", ["log.dir", "log.dirs", "log_dir"])
+def test_two_data_directories_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=f"the data directory is set twice: --data-dir .* --override {name}=/other"):
+        parsed("--data-dir", str(tmp_path), "--override", f"{name}=/other")
+    assert parsed("--data-dir", str(tmp_path), "--override", f"{name}={tmp_path}").data_dirs == (str(tmp_path),)
+    assert parsed("--override", f"{name}={tmp_path}").data_dirs == (str(tmp_path),)
 
 
 def test_a_wrong_address_of_zookeeper_is_refused(tmp_path: Path) -> None:
