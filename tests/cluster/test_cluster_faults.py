@@ -39,6 +39,23 @@ def test_faults_and_views_of_a_cluster(cluster: Cluster) -> None:
         assert cluster.faults.expire_session("cluster-faults") == list(group.members)
 
 
+def test_faults_for_fetches_spare_the_followers(cluster: Cluster) -> None:
+    servers = cluster.bootstrap_servers
+    topic = "cluster-fetches"
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics(NewTopic(topic, 1, 3))
+    cluster.wait_until_replicated(topic)
+    with cluster.faults.delay("Fetch", 0.1, topic=topic) as fault:
+        with Producer(bootstrap_servers=servers) as producer:
+            for value in (b"1", b"2"):
+                producer.send(topic, value).get(20)
+        assert fault.hits == 0, "the records were copied to the followers"
+        with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            until(lambda: consumer.poll(0.1), "the records")
+        assert fault.hits > 0
+
+
 def test_mistakes(cluster: Cluster) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics(NewTopic("cluster-mistakes", 1, 1))

@@ -94,9 +94,8 @@ class Session:
                 self.wanted[key].update(request)
             else:
                 self.wanted[key] = Wanted(key, request)
-        for topic in forgotten:
-            for partition in topic.partitions:
-                self.wanted.pop(Key(topic.topic or None, topic.topic_id, partition), None)
+        for key in _forgotten(forgotten):
+            self.wanted.pop(key, None)
 
     def move_to_end(self, keys: Iterable[Key]) -> None:
         """Read partitions that were just served last next time, so that none starves."""
@@ -130,10 +129,32 @@ class FetchSessions:
 
     def plan(self, request: Struct, *, by_id: bool, now: Millis) -> FetchPlan:
         """Return what a request fetches. Raises an error if its session is missing or has another epoch."""
-        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+        if not is_incremental(request):
             if request.session_id != NO_SESSION:
                 self._sessions.pop(request.session_id, None)
             return self._full(request, by_id=by_id, now=now)
+        session = self._expected(request, by_id)
+        session.change(request.topics, request.forgotten_topics_data)
+        session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
+        session.last_used = now
+        return FetchPlan(list(session.wanted.values()), session, is_incremental=True)
+
+    def partitions(self, request: Struct, *, by_id: bool) -> list[Key]:
+        """Return the partitions that `plan` would let a request fetch, without a change. Raises the same errors."""
+        known = self._expected(request, by_id).wanted if is_incremental(request) else {}
+        asked = {key: None for key, _ in _partitions(request.topics)}
+        forgotten = set(_forgotten(request.forgotten_topics_data)) if known else ()
+        return [key for key in {**known, **asked} if key not in forgotten]
+
+    def get(self, session_id: int) -> Session | None:
+        return self._sessions.get(session_id)
+
+    def close(self, session_id: int) -> None:
+        """Forget a session."""
+        self._sessions.pop(session_id, None)
+
+    def _expected(self, request: Struct, by_id: bool) -> Session:
+        """Return the session of an incremental request, if this request is its next one."""
         session = self._sessions.get(request.session_id)
         if session is None:
             raise errors.FetchSessionIdNotFound(f"There is no fetch session {request.session_id}.")
@@ -143,14 +164,7 @@ class FetchSessions:
             raise errors.InvalidFetchSessionEpoch(
                 f"The fetch session {session.id} expects epoch {session.epoch}, not {request.session_epoch}."
             )
-        session.change(request.topics, request.forgotten_topics_data)
-        session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
-        session.last_used = now
-        return FetchPlan(list(session.wanted.values()), session, is_incremental=True)
-
-    def close(self, session_id: int) -> None:
-        """Forget a session."""
-        self._sessions.pop(session_id, None)
+        return session
 
     def _full(self, request: Struct, *, by_id: bool, now: Millis) -> FetchPlan:
         wanted = {key: Wanted(key, partition) for key, partition in _partitions(request.topics)}
@@ -168,6 +182,17 @@ class FetchSessions:
             return False
         del self._sessions[oldest.id]
         return True
+
+
+def is_incremental(request: Struct) -> bool:
+    """Return whether a request only tells the changes of its session."""
+    return request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH)
+
+
+def _forgotten(topics: Iterable[Struct]) -> Iterator[Key]:
+    for topic in topics:
+        for partition in topic.partitions:
+            yield Key(topic.topic or None, topic.topic_id, partition)
 
 
 def _partitions(topics: Iterable[Struct]) -> Iterator[tuple[Key, Struct]]:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.faults.responses import error_response, topics_of
-from ottla.errors import NotLeaderOrFollower
+from ottla.errors import GroupSubscribedToTopic, NotLeaderOrFollower, UnknownMemberId, UnstableOffsetCommit
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
@@ -97,6 +97,22 @@ def test_an_error_of_a_group_is_told_once() -> None:
     assert (left["error_code"], left["members"]) == (CODE, ())
     fetched = error_response(ApiKey.OFFSET_FETCH, 8, decoded(ApiKey.OFFSET_FETCH, 8), NotLeaderOrFollower)
     assert [(each["group_id"], each["error_code"]) for each in fetched["groups"]] == [("readers", CODE)]
+
+
+def test_an_error_of_a_member_or_partition_is_told_for_each() -> None:
+    left = error_response(ApiKey.LEAVE_GROUP, 4, decoded(ApiKey.LEAVE_GROUP, 4), UnknownMemberId)
+    assert (left["error_code"], [(each["member_id"], each["error_code"]) for each in left["members"]]) == (
+        0,
+        [("m", 25)],
+    )
+    deleted = error_response(ApiKey.OFFSET_DELETE, 0, decoded(ApiKey.OFFSET_DELETE, 0), GroupSubscribedToTopic)
+    assert (deleted["error_code"], codes(deleted["topics"])) == (0, {86})
+    fetched = error_response(ApiKey.OFFSET_FETCH, 8, decoded(ApiKey.OFFSET_FETCH, 8), UnstableOffsetCommit)
+    assert [(each["error_code"], codes(each["topics"])) for each in fetched["groups"]] == [(0, {88})]
+
+
+def codes(topics: list[dict[str, Any]]) -> set[int]:
+    return {each["error_code"] for topic in topics for each in topic["partitions"]}
 
 
 def test_only_what_the_error_is_about_is_repeated() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection
-from uuid import UUID
+from collections.abc import Awaitable
 
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.faults.responses import error_response, topics_of
+from ottla.broker.faults import special
+from ottla.broker.faults.asked import SESSION_ERRORS, Asked, fetches_by_id
+from ottla.broker.faults.responses import error_response, is_of_offsets
 from ottla.broker.faults.rules import CUT, DELAY, DROP, FAIL, THROTTLE, Rule, Rules
+from ottla.broker.fetch_sessions import is_incremental
 from ottla.broker.node import Node
+from ottla.errors import KafkaError, UnsupportedVersion
 from ottla.net.server.connection import Answer, CloseConnection, Connection, Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
@@ -28,7 +31,7 @@ class Injector(Dispatcher):
             head = codec.decode_request_header(frame)
         except codec.DecodeError as error:
             raise CloseConnection(str(error)) from error
-        rule = self._rules.take(head.api_key, head.client_id, lambda: self._topics(head, frame))
+        rule = self._rules.take(Asked(self._node, head, frame))
         return super().handle(connection, frame) if rule is None else self._befall(rule, head, connection, frame)
 
     def _befall(
@@ -37,8 +40,8 @@ class Injector(Dispatcher):
         if rule.kind == CUT and not rule.after:
             connection.close(f"the fault {rule.id} cuts it", expected=True)
             return None
-        if rule.kind == FAIL and not rule.after:
-            return self._failed(rule, head, connection, frame)
+        if rule.kind == FAIL and not rule.after and not self._needs_answer(rule, head, frame):
+            return self._failed(rule, head, connection, frame, None)
         return self._disturbed(rule, head, connection, memoryview(bytes(frame)))
 
     async def _disturbed(self, rule: Rule, head: RequestHeader, connection: Connection, frame: memoryview) -> Answer:
@@ -49,7 +52,7 @@ class Injector(Dispatcher):
             await _never()
         answer = await _complete(super().handle(connection, frame))
         if rule.kind == FAIL:
-            return self._failed(rule, head, connection, frame)
+            return self._failed(rule, head, connection, frame, answer)
         if rule.kind == CUT:
             connection.close(f"the fault {rule.id} cuts it instead of a response", expected=True)
             return None
@@ -62,9 +65,12 @@ class Injector(Dispatcher):
             return _with_throttle(head, answer, rule.milliseconds)
         return answer
 
-    def _failed(self, rule: Rule, head: RequestHeader, connection: Connection, frame: memoryview) -> Answer:
+    def _failed(
+        self, rule: Rule, head: RequestHeader, connection: Connection, frame: memoryview, answer: Answer
+    ) -> Answer:
+        """The response with the error. ``answer`` is the true one if the request was carried out."""
         assert rule.error is not None
-        request = self._decoded(head, frame)
+        request, version = self._decoded(head, frame), head.api_version
         if head.api_key == ApiKey.PRODUCE and request.acks == 0:
             # As in Kafka: without a response, this is how a client hears of an error.
             raise CloseConnection(f"the fault {rule.id} fails a request without acknowledgements")
@@ -73,37 +79,46 @@ class Injector(Dispatcher):
             for topic in request.topic_data:
                 for data in topic.partition_data:
                     self._node.deferred.add(topic, data, now=now)
-        message = error_response(head.api_key, head.api_version, request, rule.error)
+        if head.api_key == ApiKey.FETCH:
+            return self._failed_fetch(rule.error, head, request, answer)
+        if head.api_key == ApiKey.API_VERSIONS and rule.error is UnsupportedVersion:
+            return codec.encode_response(head.api_key, 0, head.correlation_id, special.unsupported_version())
+        if answer is not None and is_of_offsets(rule.error, head.api_key):
+            message = special.failed_offsets(request, _message(_read(head, answer)), rule.error)
+        else:
+            message = error_response(head.api_key, version, request, rule.error)
         if head.api_key == ApiKey.METADATA:
-            # A client needs the brokers to ask again. All topics are wanted if none are named.
-            known = self._node.metadata.topics.values() if not message["topics"] else ()
-            every = [{"error_code": rule.error.code, "name": topic.name, "partitions": []} for topic in known]
-            brokers = [
-                {"node_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
-                for each in self._node.brokers(connection)
-            ]
-            topics = [{**each, "partitions": []} for each in message["topics"]] or every
-            message = {
-                **message,
-                "brokers": brokers,
-                "topics": topics,
-                "cluster_id": self._node.metadata.cluster_id,
-                "controller_id": self._node.controller_id,
-            }
+            message = special.with_brokers(self._node, connection, version, request, rule.error, message)
+        return codec.encode_response(head.api_key, version, head.correlation_id, message)
+
+    def _failed_fetch(self, error: type[KafkaError], head: RequestHeader, request: Struct, answer: Answer) -> Answer:
+        sessions = self._node.sessions
+        if error in SESSION_ERRORS:
+            message = special.failed_session(error)
+        else:
+            if answer is None:
+                by_id, now = fetches_by_id(head.api_version), self._node.clock.now()
+                session_id = sessions.plan(request, by_id=by_id, now=now).session_id
+            else:
+                session_id = _read(head, answer).session_id
+                if is_incremental(request) and sessions.get(session_id) is None:
+                    return answer  # The session has ended while the request was carried out.
+            message = special.failed_fetch(self._node, head.api_version, request, error, session_id)
         return codec.encode_response(head.api_key, head.api_version, head.correlation_id, message)
+
+    def _needs_answer(self, rule: Rule, head: RequestHeader, frame: memoryview) -> bool:
+        """Whether only the true answer tells what the error is about."""
+        return (
+            rule.error is not None
+            and is_of_offsets(rule.error, head.api_key)
+            and special.wants_all_offsets(self._decoded(head, frame))
+        )
 
     def _decoded(self, head: RequestHeader, frame: memoryview) -> Struct:
         try:
             return codec.decode_request_body(head.api_key, head.api_version, frame, head.body)
         except codec.DecodeError as error:
             raise CloseConnection(str(error)) from error
-
-    def _topics(self, head: RequestHeader, frame: memoryview) -> Collection[str]:
-        known = self._node.metadata.topics_by_id
-        return {
-            known[each].name if isinstance(each, UUID) and each in known else str(each)
-            for each in topics_of(head.api_key, head.api_version, self._decoded(head, frame))
-        }
 
 
 async def _complete(answer: Answer | Later | Awaitable[Answer]) -> Answer:
@@ -123,9 +138,12 @@ async def _never() -> None:
 
 def _with_throttle(head: RequestHeader, answer: codec.Buffer, milliseconds: int) -> codec.Buffer:
     """The same response, with the time for which the client should wait."""
-    response = codec.decode_response(head.api_key, head.api_version, memoryview(_whole(answer))[4:])
-    message = {**_message(response), "throttle_time": milliseconds}
+    message = {**_message(_read(head, answer)), "throttle_time": milliseconds}
     return codec.encode_response(head.api_key, head.api_version, head.correlation_id, message)
+
+
+def _read(head: RequestHeader, answer: codec.Buffer) -> Struct:
+    return codec.decode_response(head.api_key, head.api_version, memoryview(_whole(answer))[4:])
 
 
 def _whole(answer: codec.Buffer) -> bytes:

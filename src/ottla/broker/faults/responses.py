@@ -6,10 +6,11 @@ the lowest level, or at the highest for errors of a whole group. What the reques
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from ottla import errors
 from ottla.errors import KafkaError
 from ottla.protocol._fields import Field, Struct, children_of, empty_value, present
 from ottla.protocol._schemas import APIS
@@ -17,8 +18,18 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message
 
 _CODE = "error_code"
-#: Their errors are those of the group or the request as a whole.
-_AT_THE_TOP = {ApiKey.LEAVE_GROUP, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.LIST_GROUPS}
+#: Their errors are those of the group or the request as a whole, except for these of a member or a partition.
+_AT_THE_TOP: Mapping[int, Sequence[type[KafkaError]]] = {
+    ApiKey.LEAVE_GROUP: (errors.UnknownMemberId, errors.FencedInstanceId),
+    ApiKey.LIST_GROUPS: (),
+    ApiKey.OFFSET_DELETE: (
+        errors.GroupSubscribedToTopic, errors.TopicAuthorizationFailed, errors.UnknownTopicOrPartition,
+    ),
+    ApiKey.OFFSET_FETCH: (
+        errors.TopicAuthorizationFailed, errors.UnknownTopicId, errors.UnknownTopicOrPartition,
+        errors.UnstableOffsetCommit,
+    ),
+}  # fmt: skip
 #: What a response repeats of its request, to say what the error is about. Names in one line mean the same.
 _REPEATED = (
     ("name", "topic", "topic_name"),
@@ -38,9 +49,14 @@ _REPEATED = (
 
 def error_response(api_key: int, version: int, request: Struct, error: type[KafkaError]) -> Message:
     """Return the response that tells this error for everything in a request."""
-    builder = _Builder(version, error, shallow=api_key in _AT_THE_TOP)
+    builder = _Builder(version, error, shallow=api_key in _AT_THE_TOP and error not in _AT_THE_TOP[api_key])
     requested, answered = ([Field(*field) for field in APIS[api_key][part]] for part in (4, 5))
     return builder.message(present(answered, version), present(requested, version), request)
+
+
+def is_of_offsets(error: type[KafkaError], api_key: int) -> bool:
+    """Whether a request for the offsets of groups gets an error for each partition, and not for each group."""
+    return api_key == ApiKey.OFFSET_FETCH and error in _AT_THE_TOP[api_key]
 
 
 def topics_of(api_key: int, version: int, request: Struct) -> set[str | UUID]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from ottla.errors import KafkaError, OttlaError, error_class, error_name
 from ottla.protocol.apis import ApiKey
@@ -37,16 +37,51 @@ def api_of(name: str) -> ApiKey:
     return found
 
 
-def error_of(name: str | type[KafkaError] | KafkaError) -> type[KafkaError]:
-    """Return the error of Kafka's name, such as ``NOT_LEADER_OR_FOLLOWER``, or of a class of `ottla.errors`."""
-    if isinstance(name, KafkaError):
-        return type(name)
-    if isinstance(name, type) and issubclass(name, KafkaError):
-        return name
-    found = _ERRORS.get(str(name).upper())
+def error_of(given: object) -> type[KafkaError]:
+    """Return the error of Kafka's name, such as ``NOT_LEADER_OR_FOLLOWER``, its code, or a class of `ottla.errors`.
+
+    >>> error_of("not_leader_or_follower") is error_of(6)
+    True
+    """
+    kind = type(given) if isinstance(given, KafkaError) else given
+    if isinstance(kind, type) and issubclass(kind, KafkaError) and issubclass(kind, _ERRORS[kind.name]):
+        return _ERRORS[kind.name]
+    if isinstance(given, int) and not isinstance(given, bool):
+        return _of_code(given)
+    if not isinstance(given, str):
+        raise WrongFault(f"an error is a name such as NOT_LEADER_OR_FOLLOWER, or a code such as 6, not {given!r}")
+    found = _ERRORS.get(given.upper())
     if found is None:
-        raise WrongFault(f"Kafka has no error {name!r}.{did_you_mean(str(name).upper(), _ERRORS)}")
+        raise WrongFault(f"Kafka has no error {given!r}.{did_you_mean(given.upper(), _ERRORS)}")
     return found
+
+
+def _of_code(code: int) -> type[KafkaError]:
+    if code == 0:
+        raise WrongFault("the code 0 means that there is no error")
+    if error_name(code) not in _ERRORS:
+        own = " Codes below -1 are those of librdkafka's own errors, which no broker sends." if code < -1 else ""
+        raise WrongFault(f"Kafka has no error with the code {code}.{own}")
+    return error_class(code)
+
+
+class Request(Protocol):
+    """What rules look at. The methods are called only if it depends on them."""
+
+    api_key: int
+    client_id: str | None
+
+    def is_of_follower(self) -> bool:
+        """Whether another broker copies records with it. Only rules with a client id apply to that."""
+        ...
+
+    def topics(self) -> Collection[str]:
+        """The names of the topics that it is about."""
+        ...
+
+    def can_fail(self, error: type[KafkaError]) -> bool:
+        """Whether Kafka could answer with this error."""
+        ...
 
 
 @dataclass(slots=True)
@@ -82,13 +117,13 @@ class Rule:
         api, error = values.get("api"), values.get("error")
         rule = cls(
             kind,
-            None if api is None else api_of(_text(api, "api")),
+            None if api is None else api_of(text(api, "api")),
             None if error is None else error_of(error),
-            None if values.get("times") is None else _number(values["times"], "times", 1),
-            None if values.get("client_id") is None else _text(values["client_id"], "client_id"),
-            None if values.get("topic") is None else _text(values["topic"], "topic"),
-            _number(values.get("milliseconds") or 0, "milliseconds", 0),
-            bool(values.get("after")),
+            None if values.get("times") is None else number(values["times"], "times", 1),
+            None if values.get("client_id") is None else text(values["client_id"], "client_id"),
+            None if values.get("topic") is None else text(values["topic"], "topic"),
+            0 if values.get("milliseconds") is None else number(values["milliseconds"], "milliseconds", 0),
+            _flag(values.get("after"), "after"),
         )
         rule._check()
         return rule
@@ -102,6 +137,8 @@ class Rule:
             raise WrongFault(f"{self.kind} has no error: only fail has one")
         if self.kind in (DELAY, THROTTLE) and not self.milliseconds:
             raise WrongFault(f"{self.kind} needs a time above 0")
+        if self.kind not in (DELAY, THROTTLE) and self.milliseconds:
+            raise WrongFault(f"{self.kind} has no milliseconds: only delay and throttle have them")
         if self.kind == THROTTLE and self.after:
             raise WrongFault("throttle has no after: the request is always carried out")
 
@@ -125,13 +162,14 @@ class Rule:
     def is_used_up(self) -> bool:
         return self.times is not None and self.hits >= self.times
 
-    def matches(self, api_key: int, client_id: str | None, topics: Callable[[], Collection[str]]) -> bool:
-        """Whether it applies to a request. ``topics`` is called only if that depends on them."""
+    def matches(self, asked: Request) -> bool:
+        """Whether it applies to a request."""
         return (
             not self.is_used_up
-            and (self.api is None or self.api == api_key)
-            and (self.client_id is None or self.client_id == client_id)
-            and (self.topic is None or self.topic in topics())
+            and (self.api is None or self.api == asked.api_key)
+            and (not asked.is_of_follower() if self.client_id is None else self.client_id == asked.client_id)
+            and (self.topic is None or self.topic in asked.topics())
+            and (self.error is None or asked.can_fail(self.error))
         )
 
 
@@ -155,22 +193,30 @@ class Rules:
             self.all.remove(found)
         return found
 
-    def take(self, api_key: int, client_id: str | None, topics: Callable[[], Collection[str]]) -> Rule | None:
+    def take(self, asked: Request) -> Rule | None:
         """Return the first rule for a request, and count it."""
         for rule in self.all:
-            if rule.matches(api_key, client_id, topics):
+            if rule.matches(asked):
                 rule.hits += 1
                 return rule
         return None
 
 
-def _text(given: object, what: str) -> str:
+def text(given: object, what: str) -> str:
+    """Return text from Python or JSON, or raise `WrongFault`."""
     if not isinstance(given, str):
         raise WrongFault(f"{what} must be text, not {given!r}")
     return given
 
 
-def _number(given: object, what: str, least: int) -> int:
+def _flag(given: object, what: str) -> bool:
+    if given is not None and not isinstance(given, bool):
+        raise WrongFault(f"{what} must be true or false, not {given!r}")
+    return bool(given)
+
+
+def number(given: object, what: str, least: int) -> int:
+    """Return a whole number from Python or JSON, or raise `WrongFault`."""
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
         raise WrongFault(f"{what} must be a whole number of at least {least}, not {given!r}")
     return given
