@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -13,8 +15,9 @@ import pytest
 
 from compat.waiting import until
 from ottla import Admin, Broker, Consumer, KafkaError, NewTopic, OttlaError, Producer, errors
-from ottla.broker.faults import Faults
+from ottla.broker.faults import Fault, Faults, FullDisk
 from ottla.broker.faults.rules import WrongFault
+from ottla.cluster.faults import http_target
 
 from .consumer_scenes import Log, poll_until
 
@@ -62,6 +65,16 @@ def test_an_error_that_does_not_pass_reaches_the_caller(broker: Broker, producer
     ):
         producer.send(TOPIC, b"1").get(20)
     assert producer.send(TOPIC, b"2").get(20).offset == 0
+
+
+def test_an_error_may_be_its_code(broker: Broker, producer: Producer) -> None:
+    from confluent_kafka import KafkaError as Confluent
+
+    for error in (6, Confluent.NOT_LEADER_FOR_PARTITION, errors.NotLeaderOrFollower()):
+        with broker.faults.fail("Produce", error, times=1) as fault:
+            producer.send(TOPIC, b"1").get(20)
+            assert fault.hits == 1
+            assert [each["error"] for each in http(broker, "GET", "/faults")] == ["NOT_LEADER_OR_FOLLOWER"]
 
 
 @pytest.mark.parametrize("fault", ["fail", "cut", "drop"])
@@ -207,6 +220,85 @@ def test_metadata_can_fail_too(broker: Broker) -> None:
         assert fault.hits == 2
 
 
+@pytest.mark.parametrize("client", ["ottla", "kafka-python", "confluent"])
+def test_an_idle_consumer_gets_the_errors_of_its_partitions(broker: Broker, producer: Producer, client: str) -> None:
+    """Its requests name no topics, because it has a fetch session. The last client has none."""
+    producer.send(TOPIC, b"1").get(20)
+    with reader(broker, client) as values:
+        until(lambda: values() == [b"1"], "the record")
+        until(lambda: not values() and (client == "confluent" or is_continued(broker)), "a fetch session")
+        with broker.faults.fail("Fetch", "OFFSET_OUT_OF_RANGE", times=1, topic=TOPIC) as fault:
+            until(lambda: values() == [b"1"], "it starts again")
+            assert fault.hits == 1
+
+
+def is_continued(broker: Broker) -> bool:
+    return any(session.epoch > 2 for session in broker._running().node.sessions._sessions.values())
+
+
+@contextmanager
+def reader(broker: Broker, client: str) -> Iterator[Callable[[], list[bytes | None]]]:
+    """A function that returns the values which a client of some kind has read since the last call."""
+    servers = broker.bootstrap_servers
+    if client == "ottla":
+        with Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            yield lambda: [record.value for record in consumer.poll(0.2)]
+    elif client == "kafka-python":
+        import kafka
+
+        other = kafka.KafkaConsumer(TOPIC, bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest")
+        yield lambda: [each.value for found in other.poll(timeout_ms=200).values() for each in found]
+        other.close()
+    else:
+        from confluent_kafka import Consumer as Confluent
+
+        third = Confluent({"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"})
+        third.subscribe([TOPIC])
+        yield lambda: [message.value() for message in third.consume(10, 0.2)]
+        third.close()
+
+
+def test_a_topic_that_a_consumer_does_not_read_is_not_delayed(broker: Broker, producer: Producer) -> None:
+    producer.send(TOPIC, b"1").get(20)
+    with reader(broker, "ottla") as values, broker.faults.drop("Fetch", topic="others") as others:
+        until(lambda: values() == [b"1"], "the record")
+        until(lambda: not values() and is_continued(broker), "a fetch session")
+        with broker.faults.delay("Fetch", 0.2, times=1, topic=TOPIC) as fault:
+            until(lambda: values() == [] and fault.hits, "a fetch of the session")
+        producer.send(TOPIC, b"2").get(20)
+        until(lambda: values() == [b"2"], "the next record")
+        assert others.hits == 0
+
+
+def test_a_list_of_all_topics_with_an_error_that_passes(broker: Broker) -> None:
+    with (
+        Admin(bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=5) as admin,
+        broker.faults.fail("Metadata", "LEADER_NOT_AVAILABLE", times=1) as fault,
+    ):
+        assert TOPIC in admin.list_topics()
+        assert fault.hits == 1
+
+
+@pytest.mark.parametrize("client", ["ottla", "confluent"])
+def test_consumers_wait_for_stable_offsets(broker: Broker, producer: Producer, client: str) -> None:
+    producer.send(TOPIC, b"1").get(20)
+    with (
+        broker.faults.fail("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", times=1) as fault,
+        reader(broker, client) as values,
+    ):
+        until(lambda: values() == [b"1"], "the record")
+        assert fault.hits == 1
+
+
+@pytest.mark.parametrize("client", ["ottla", "kafka-python", "confluent"])
+def test_clients_fall_back_to_a_version_that_the_broker_knows(broker: Broker, producer: Producer, client: str) -> None:
+    producer.send(TOPIC, b"1").get(20)
+    with broker.faults.fail("ApiVersions", "UNSUPPORTED_VERSION") as fault, reader(broker, client) as values:
+        until(lambda: values() == [b"1"], "the record")
+        assert fault.hits
+
+
 def test_without_faults_the_brokers_own_dispatcher_is_back(broker: Broker) -> None:
     server = broker._running()
     own = server._dispatcher
@@ -274,6 +366,30 @@ def test_a_full_disk(broker: Broker, producer: Producer) -> None:
     assert future.get(20).offset == 1, "the producer tried again"
 
 
+@pytest.mark.parametrize("end", ["remove", "clear"])
+def test_a_full_disk_without_a_block(broker: Broker, producer: Producer, end: str) -> None:
+    disk = broker.faults.full_disk()
+    future = producer.send(TOPIC, b"1")
+    with pytest.raises(TimeoutError):
+        future.get(0.3)
+    if end == "remove":
+        disk.remove()
+    else:
+        broker.faults.clear()
+    assert future.get(20).offset == 0
+    disk.remove()  # It may be removed twice.
+
+
+def test_a_disk_is_full_until_its_last_fault_ends(broker: Broker, producer: Producer) -> None:
+    broker.faults.full_disk()
+    broker.faults.full_disk().remove()
+    future = producer.send(TOPIC, b"1")
+    with pytest.raises(TimeoutError):
+        future.get(0.3)
+    broker.faults.clear()
+    assert future.get(20).offset == 0
+
+
 # ── mistakes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -283,6 +399,18 @@ def test_mistakes_are_told_at_once() -> None:
         faults.cut("Prodcue")
     with pytest.raises(WrongFault, match=r"no error 'NOT_LEADER'"):
         faults.fail("Produce", "NOT_LEADER")
+    for old in ("NOT_LEADER_FOR_PARTITION", "NOT_LEADER"):
+        with pytest.raises(WrongFault, match=r"Did you mean NOT_LEADER_OR_FOLLOWER\?"):
+            faults.fail("Produce", old)
+    with pytest.raises(WrongFault, match="Kafka has no error with the code 9999"):
+        faults.fail("Produce", 9999)
+    with pytest.raises(WrongFault, match=r"no error with the code -185\. Codes below -1 are those of librdkafka"):
+        faults.fail("Produce", -185)
+    with pytest.raises(WrongFault, match="the code 0 means that there is no error"):
+        faults.fail("Produce", 0)
+    for error in (True, 6.0, None, OttlaError, errors.RetriableError):
+        with pytest.raises(WrongFault, match="an error is a name such as NOT_LEADER_OR_FOLLOWER, or a code such as 6"):
+            faults.fail("Produce", error)  # type: ignore[arg-type]
     with pytest.raises(WrongFault, match="times must be a whole number of at least 1, not 0"):
         faults.cut(times=0)
     with pytest.raises(WrongFault, match="delay needs a time above 0"):
@@ -298,9 +426,13 @@ def test_mistakes_are_told_at_once() -> None:
 
 
 def http(broker: Broker, method: str, path: str, **values: Any) -> Any:
+    return sent(broker, method, path, json.dumps(values).encode() if values else None)
+
+
+def sent(broker: Broker, method: str, path: str, body: bytes | None) -> Any:
     assert broker.faults_address is not None
     url = "http://{}:{}".format(*broker.faults_address) + path
-    request = Request(url, json.dumps(values).encode() if values else None, method=method)
+    request = Request(url, body, method=method)
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=20) as answer:
             return json.load(answer)["result"]
@@ -346,3 +478,64 @@ def test_mistakes_over_http(broker: Broker) -> None:
     assert "topic nothing does not exist" in http(broker, "GET", "/topics/nothing")[1]
     assert "manual clock" in http(broker, "POST", "/clock", milliseconds=5)[1]
     until(lambda: http(broker, "GET", "/faults") == [], "it still answers")
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "error"),
+    [
+        ("/faults", {"kind": "cut", "after": "false"}, "after must be true or false, not 'false'"),
+        ("/faults", {"kind": "cut", "after": 0}, "after must be true or false, not 0"),
+        ("/faults", {"kind": "cut", "milliseconds": 5}, "cut has no milliseconds: only delay and throttle have them"),
+        ("/faults", {"kind": "delay", "milliseconds": ""}, "milliseconds must be a whole number of at least 0, not ''"),
+        ("/faults", {"kind": ["fail"]}, "there is no fault ['fail']: use one of fail, delay, cut, drop, throttle"),
+        ("/faults", {"kind": "fail", "api": "Produce", "error": 9999}, "Kafka has no error with the code 9999."),
+        ("/faults", {"kind": "fail", "api": 0, "error": 6}, "api must be text, not 0"),
+        ("/run/remove", {"id": "x"}, "id must be a whole number of at least 0, not 'x'"),
+        ("/run/free_disk", {"id": "x"}, "id must be a whole number of at least 0, not 'x'"),
+        ("/run/records", {"topic": 5}, "topic must be text, not 5"),
+        ("/run/group", {"group": ["g"]}, "group must be text, not ['g']"),
+        ("/groups/g/rebalance", {"reason": 5}, "reason must be text, not 5"),
+        ("/groups/g/expire", {"member": 5}, "member must be text, not 5"),
+    ],
+)
+def test_wrong_values_over_http(broker: Broker, path: str, values: dict[str, Any], error: str) -> None:
+    assert http(broker, "POST", path, **values) == (400, error)
+
+
+def test_an_order_that_nobody_can_read(broker: Broker) -> None:
+    for body in (b"[]", b"x", b"\xff", b"[" * 100_000, b'{"kind": ' + b"9" * 10_000 + b"}"):
+        status, error = sent(broker, "POST", "/faults", body)
+        assert status == 400
+        assert "the body is not valid" in error
+    assert http(broker, "DELETE", f"/faults/{'9' * 10_000}")[0] == 404
+
+
+def test_an_unexpected_mistake_is_answered_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setitem(broker._running().control._operations, "list", fail)
+    assert http(broker, "GET", "/faults") == (500, "RuntimeError: a bug")
+
+
+def test_time_that_no_record_could_have() -> None:
+    with Broker(ottla_faults_listener="127.0.0.1:0", clock="manual") as broker:
+        status, error = http(broker, "POST", "/clock", milliseconds=10**20)
+        assert status == 400
+        assert "milliseconds must be at most 31536000000000" in error
+
+
+def test_an_error_code_over_http(broker: Broker, producer: Producer) -> None:
+    assert http(broker, "POST", "/faults", kind="fail", api="Produce", error=6)["error"] == "NOT_LEADER_OR_FOLLOWER"
+
+
+def test_faults_of_a_broker_that_was_killed_have_ended() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        target = http_target(f"127.0.0.1:{free.getsockname()[1]}")  # Nobody listens there.
+        FullDisk([(target, 1)]).remove()
+        fault = Fault([(target, 1)], "cut")
+        fault.remove()
+        assert fault.hits == 0
+        with pytest.raises(OttlaError, match="does not take orders for faults at 127"):
+            Faults(lambda: [target]).full_disk()

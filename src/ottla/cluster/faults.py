@@ -9,7 +9,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
-from ottla.broker.faults.face import Faults, Target
+from ottla.broker.faults.face import BrokerGone, Faults, Target
 from ottla.clients.admin.blocking import Admin
 from ottla.clients.admin.values import TopicDescription
 from ottla.errors import OttlaError, UnknownTopicOrPartition
@@ -32,8 +32,10 @@ def http_target(address: str) -> Target:
         except HTTPError as error:
             with error:
                 raise OttlaError(json.load(error)["error"]) from None
-        except (URLError, OSError) as error:
-            raise OttlaError(f"the broker does not take orders for faults at {address}: {error}") from None
+        except OSError as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            kind = BrokerGone if isinstance(reason, ConnectionRefusedError) else OttlaError
+            raise kind(f"the broker does not take orders for faults at {address}: {reason}") from None
 
     return run
 

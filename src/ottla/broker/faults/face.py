@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from ottla.broker.faults.rules import CUT, DELAY, DROP, FAIL, THROTTLE, Rule, WrongFault
+from ottla.broker.faults.rules import CUT, DELAY, DROP, FAIL, THROTTLE, Rule, WrongFault, error_of
 from ottla.errors import KafkaError, OttlaError
 
 Target = Callable[[str, Mapping[str, Any]], Any]
 """Runs an operation of `Control` in one broker, and returns its result."""
 
 
-class Fault:
-    """A fault that was asked for. It ends after its number of requests, with ``with``, or with `remove`."""
+class BrokerGone(OttlaError):
+    """The broker does not run, so it has no faults any more."""
+
+
+class Removable(ABC):
+    """A fault that ends with its ``with`` block, or with `remove`."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """End it. Does nothing if it has ended."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+
+class Fault(Removable):
+    """A fault for requests. It ends after its number of requests, with ``with``, or with `remove`."""
 
     def __init__(self, rules: list[tuple[Target, int]], text: str) -> None:
         self._rules = rules
@@ -37,17 +57,24 @@ class Fault:
     def remove(self) -> None:
         """End it. Does nothing if it has ended."""
         if self._rules:
-            removed = [target("remove", {"id": rule_id}) for target, rule_id in self._rules]
+            removed = [_end(target, "remove", rule_id) for target, rule_id in self._rules]
             self._last_hits = sum(rule["hits"] for rule in removed if rule is not None)
             self._rules = []
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
+class FullDisk(Removable):
+    """A disk without space. It ends with ``with``, or with `remove`."""
+
+    def __init__(self, disks: list[tuple[Target, int]]) -> None:
+        self._disks = disks
+
+    def __repr__(self) -> str:
+        return f"<full disk{'' if self._disks else ': removed'}>"
+
+    def remove(self) -> None:
+        for target, disk_id in self._disks:
+            _end(target, "free_disk", disk_id)
+        self._disks = []
 
 
 class Faults:
@@ -84,16 +111,19 @@ class Faults:
     def fail(
         self,
         api: str,
-        error: str | type[KafkaError],
+        error: str | int | type[KafkaError] | KafkaError,
         *,
         times: int | None = None,
         client_id: str | None = None,
         topic: str | None = None,
         after: bool = False,
     ) -> Fault:
-        """Answer with an error code. With ``after`` the request is carried out all the same, as after a timeout."""
-        name = error if isinstance(error, str) else error.name
-        return self._add(FAIL, api, times, client_id, topic, error=name, after=after)
+        """Answer with an error: its name, its code, or a class of `ottla.errors`.
+
+        With ``after`` the request is carried out all the same, as after a timeout. A request that Kafka cannot answer
+        with this error goes on to the broker, and does not count.
+        """
+        return self._add(FAIL, api, times, client_id, topic, error=error_of(error).name, after=after)
 
     def delay(
         self,
@@ -162,22 +192,24 @@ class Faults:
         expired: list[str] = self._coordinator("expire_session", {"group": group, "member": member})
         return expired
 
-    @contextmanager
-    def full_disk(self) -> Iterator[None]:
-        """Let all writes to the log fail with "No space left on device" for the time of a ``with`` block.
+    def full_disk(self) -> FullDisk:
+        """Let all writes to the log fail with "No space left on device".
 
         A broker alone with one disk goes on: produce requests get KAFKA_STORAGE_ERROR, reads work. In a cluster, and
         with several disks, the disk goes offline at the first write, until the broker is restarted.
         """
-        self._all("fill_disk", {})
-        try:
-            yield
-        finally:
-            self._all("free_disk", {})
+        return FullDisk([(target, target("fill_disk", {})) for target in self._targets()])
 
     def clear(self) -> None:
         """End all faults."""
         self._all("clear", {})
+
+
+def _end(target: Target, operation: str, fault_id: int) -> Any:
+    try:
+        return target(operation, {"id": fault_id})
+    except BrokerGone:
+        return None
 
 
 def _millis(seconds: object) -> int:

@@ -17,6 +17,7 @@ Answers are JSON: ``{"result": ...}``, or ``{"error": "..."}`` with the status 4
 from __future__ import annotations
 
 import json
+import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -28,6 +29,9 @@ from ottla.net.server.http import HttpLimits, HttpRequest, HttpResponse, HttpSer
 if TYPE_CHECKING:
     from ottla.broker.faults.control import Control
 
+logger = logging.getLogger("ottla.faults")
+
+_MOST_DIGITS = 18
 _LIMITS = HttpLimits(body=1 << 20, idle_seconds=30.0, request_seconds=30.0, keep=False)
 
 
@@ -36,9 +40,7 @@ class ControlServer:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._http = HttpServer(
-            self._respond, refused=lambda status, text: _answer(status, {"error": text}), limits=_LIMITS
-        )
+        self._http = HttpServer(self._respond, refused=_refused, limits=_LIMITS)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -56,7 +58,7 @@ class ControlServer:
             values = json.loads(request.body or b"{}")
             if not isinstance(values, dict):
                 raise ValueError("a JSON object is required")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return _answer(HTTPStatus.BAD_REQUEST, {"error": f"the body is not valid: {error}"})
         parts = [unquote(part) for part in path.strip("/").split("/")]
         found = _operation(request.method, parts)
@@ -67,6 +69,9 @@ class ControlServer:
             return _answer(HTTPStatus.OK, {"result": await self._control.run(operation, {**values, **more})})
         except OttlaError as error:
             return _answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        except Exception as error:
+            logger.exception("the order %s %s failed", request.method, path)
+            return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"})
 
 
 def _operation(method: str, parts: list[str]) -> tuple[str, dict[str, Any]] | None:
@@ -77,7 +82,7 @@ def _operation(method: str, parts: list[str]) -> tuple[str, dict[str, Any]] | No
             return "add", {}
         case "DELETE", ["faults"]:
             return "clear", {}
-        case "DELETE", ["faults", rule] if rule.isdecimal():
+        case "DELETE", ["faults", rule] if rule.isdecimal() and len(rule) <= _MOST_DIGITS:
             return "remove", {"id": int(rule)}
         case "POST", ["groups", group, "rebalance"]:
             return "rebalance", {"group": group}
