@@ -437,7 +437,8 @@ def sent(broker: Broker, method: str, path: str, body: bytes | None) -> Any:
         with build_opener(ProxyHandler({})).open(request, timeout=20) as answer:
             return json.load(answer)["result"]
     except HTTPError as error:
-        return error.code, json.load(error)["error"]
+        with error:
+            return error.code, json.load(error)["error"]
 
 
 def test_faults_over_http(broker: Broker, producer: Producer) -> None:
