@@ -318,10 +318,10 @@ def test_a_long_poll_is_not_stuck(topic: str, make: Make) -> None:
     log = Log()
     # Other events wake a poll less often than this.
     rare = {"heartbeat_interval_ms": 2000, "session_timeout_ms": 6000, "metadata_max_age_ms": 60_000}
-    consumer = make(new_group(), max_poll_interval_ms=300, **rare)
+    consumer = make(new_group(), max_poll_interval_ms=800, **rare)
     consumer.subscribe([topic], listener=log)
     poll_until([consumer], consumer.assignment, "partitions")
-    assert consumer.poll(1.0) == []
+    assert consumer.poll(2.0) == []
     assert log.moved == [("assigned", [0, 1, 2, 3])]
 
 
